@@ -1,0 +1,204 @@
+"""Observing a sentence: the query "these are the words", and its conjunction with a model.
+
+Words are the internal nodes that carry the observation label. A rule reads its words and nonterminal edges in the
+order of its edges (a word stands where the first edge that touches it stands), so each nonterminal derives a stretch of
+the sentence.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from rankspace.errors import GrammarError
+from rankspace.fgg.conjunction import conjoin, impossible
+from rankspace.fgg.factor_graph_grammar import FGG, Factor, Indicator
+from rankspace.fgg.grammar import Grammar, Rule
+from rankspace.fgg.hypergraph import Edge, Fragment
+
+
+class Item(NamedTuple):
+    """A nonterminal over the stretch [begin, end) of a sentence."""
+
+    label: str
+    begin: int
+    end: int
+
+
+class Instance(NamedTuple):
+    """A rule applied to an item: the items its nonterminal edges cover and the positions of its words."""
+
+    lhs: Item
+    rule: Rule
+    children: tuple[Item, ...]  # in the order of the rule's nonterminal edges
+    words: tuple[tuple[str, int], ...]  # (word node, position in the sentence)
+
+
+def observe(fgg: FGG, sentence: Sequence[object], label: str | None = None) -> FGG:
+    """The FGG of all derivations whose words are the given ones: the red part of figure 1.
+
+    `sentence` holds values of the domain of the word label; None leaves a word open (it is summed over). `label` is
+    that node label; without one it is "O", or the only label that no nonterminal edge touches. Nonterminals of the
+    result are called "X,(i,j)", or "X,(i)" where the grammar is right-linear; the start symbol keeps its name.
+    Raises GrammarError on a word outside of the domain. If no derivation has this length, Z is zero.
+    """
+    reading = Reading(fgg, label or word_label(fgg, sentence))
+    indices = reading.indices(sentence)
+    if next(reading.instances(len(sentence)), None) is None:
+        return impossible(fgg, fgg.start)
+    query, names = _query(reading, indices, sentence)
+    return conjoin(fgg, query, name=lambda pair: names[pair[1]])
+
+
+def word_label(fgg: FGG, sentence: Sequence[object] = ()) -> str:
+    """The node label that carries words; see `observe`."""
+    touched = {end for ends in fgg.grammar.nonterminals.values() for end in ends}
+    inner = dict.fromkeys(node.label for rule in fgg.rules for node in rule.rhs.nodes if node.label not in touched)
+    if "O" in inner:
+        return "O"
+    fitting = [label for label in inner if all(w is None or fgg.domains[label].index(w) is not None for w in sentence)]
+    if len(inner) == 1 or len(fitting) == 1:
+        return next(iter(inner if len(inner) == 1 else fitting))
+    raise GrammarError(
+        f"observe: cannot tell which node label carries the words ({', '.join(inner) or 'none'} would do); "
+        f"give its name."
+    )
+
+
+class Reading:
+    """How an FGG spells out sentences: which rules apply to which stretches."""
+
+    def __init__(self, fgg: FGG, label: str) -> None:
+        if label not in fgg.domains:
+            raise GrammarError(f"observe: there is no node label {label!r}; the labels are {', '.join(fgg.domains)}.")
+        self.fgg = fgg
+        self.label = label
+        self.parts = {id(rule): self._parts(rule) for rule in fgg.rules}  # by identity: rules are slow to hash
+
+    def indices(self, sentence: Sequence[object]) -> list[int | None]:
+        """Place of each word in the domain; None for words left open."""
+        domain = self.fgg.domains[self.label]
+        for position, word in enumerate(sentence):
+            if word is not None and domain.index(word) is None:
+                raise GrammarError(
+                    f"observe: word {word!r} at position {position} is not among the {len(domain)} values of "
+                    f"{self.label!r}."
+                )
+        return [None if word is None else domain.index(word) for word in sentence]
+
+    @cached_property
+    def right_linear(self) -> bool:
+        """Whether every rule has at most one nonterminal edge, behind all of its words."""
+        return all(
+            isinstance(part, str) or i == len(parts) - 1 for parts in self.parts.values() for i, part in enumerate(parts)
+        )
+
+    def instances(self, length: int) -> Iterator[Instance]:
+        """Every rule application in a derivation of a sentence of this length; an item's follow each other."""
+        lengths = self._lengths(length)
+        start = Item(self.fgg.start, 0, length)
+        seen, waiting = {start}, [start]
+        while waiting:
+            item = waiting.pop()
+            for rule in self.fgg.grammar.rules_of[item.label]:
+                for instance in self._applications(item, rule, lengths):
+                    yield instance
+                    for child in instance.children:
+                        if child not in seen:
+                            seen.add(child)
+                            waiting.append(child)
+
+    def _parts(self, rule: Rule) -> tuple[str | Edge, ...]:
+        """Word nodes (by identifier) and nonterminal edges of a rule, in reading order."""
+        nonterminal = self.fgg.grammar.nonterminals
+        left = [n.id for n in rule.rhs.nodes if n.label == self.label and n.id not in rule.rhs.external]
+        parts: list[str | Edge] = []
+        for edge in rule.rhs.edges:
+            parts += [node for node in dict.fromkeys(edge.nodes) if node in left]
+            left = [node for node in left if node not in edge.nodes]
+            if edge.label in nonterminal:
+                parts.append(edge)
+        return (*parts, *left)
+
+    def _lengths(self, longest: int) -> dict[str, set[int]]:
+        """Numbers of words, up to a longest, that each nonterminal can derive."""
+        found: dict[str, set[int]] = {label: set() for label in self.fgg.grammar.nonterminals}
+        changed = True
+        while changed:
+            changed = False
+            for rule in self.fgg.rules:
+                totals = {0}
+                for part in self.parts[id(rule)]:
+                    widths = {1} if isinstance(part, str) else found[part.label]
+                    totals = {total + width for total in totals for width in widths if total + width <= longest}
+                if not totals <= found[rule.lhs]:
+                    found[rule.lhs] |= totals
+                    changed = True
+        return found
+
+    def _applications(self, item: Item, rule: Rule, lengths: dict[str, set[int]]) -> Iterator[Instance]:
+        parts = self.parts[id(rule)]
+
+        def place(index: int, begin: int) -> Iterator[tuple[int, ...]]:
+            """Where the parts from `index` on can end, when they begin at a position and fill the item."""
+            if index == len(parts):
+                if begin == item.end:
+                    yield ()
+                return
+            part = parts[index]
+            if index == len(parts) - 1:
+                widths: Sequence[int] = [item.end - begin]
+            else:
+                widths = [1] if isinstance(part, str) else range(item.end - begin + 1)
+            allowed = {1} if isinstance(part, str) else lengths[part.label]
+            for width in widths:
+                if width in allowed and begin + width <= item.end:
+                    for rest in place(index + 1, begin + width):
+                        yield begin + width, *rest
+
+        for ends in place(0, item.begin):
+            begins = (item.begin, *ends)
+            spans = list(zip(parts, begins, ends, strict=False))
+            yield Instance(
+                item,
+                rule,
+                tuple(Item(part.label, b, e) for part, b, e in spans if isinstance(part, Edge)),
+                tuple((part, b) for part, b, _ in spans if isinstance(part, str)),
+            )
+
+
+def _query(reading: Reading, indices: Sequence[int | None], sentence: Sequence[object]) -> tuple[FGG, dict[str, str]]:
+    """The grammar of the words alone, with the model's structure, and the names its nonterminals lend to the result."""
+    fgg = reading.fgg
+    size = fgg.size(reading.label)
+    rules: list[Rule] = []
+    factors: dict[str, Factor] = {}
+    types: dict[str, tuple[str, ...]] = {}
+    names: dict[str, str] = {}
+
+    def symbol(item: Item) -> str:
+        text = f"{item.label}@{item.begin},{item.end}"
+        if text not in names:
+            span = f"({item.begin})" if reading.right_linear else f"({item.begin},{item.end})"
+            names[text] = f"{item.label},{span}"
+            types[text] = fgg.grammar.nonterminals[item.label]
+        return text
+
+    start = symbol(Item(fgg.start, 0, len(indices)))
+    if fgg.start not in {label for used in fgg.grammar.uses.values() for label in used}:
+        names[start] = fgg.start
+    for instance in reading.instances(len(indices)):
+        edges = [
+            Edge(edge.id, symbol(child), edge.nodes)
+            for edge, child in zip(fgg.grammar.nonterminal_edges(instance.rule), instance.children, strict=True)
+        ]
+        for node, position in instance.words:
+            index = indices[position]
+            if index is not None:
+                text = f"{reading.label}={sentence[position]}"
+                factors[text] = Indicator(index, size)
+                edges.append(Edge(f"{node}=w{position}", text, (node,)))
+        rhs = instance.rule.rhs
+        rules.append(Rule(symbol(instance.lhs), Fragment(rhs.nodes, tuple(edges), rhs.external)))
+    terminals = {text: (reading.label,) for text in factors}
+    grammar = Grammar(start, tuple(rules), terminals, types, fgg.grammar.open_start)
+    return FGG(grammar, fgg.domains, factors), names

@@ -1,0 +1,376 @@
+"""Canonical polyadic decomposition (CPD): a nonnegative tensor as a sum of `rank` outer products.
+
+    F[x_0, ..., x_k] = sum_q  weights[q] * matrices[0][q, x_0] * ... * matrices[k][q, x_k]
+
+It is what rank space starts from: the factor of a rule becomes one matrix per endpoint, and they meet in a rank node.
+"""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankspace.errors import DecompositionError, MissingExtraError, ShapeError
+
+# A row of probabilities sums to one within this: a float32 softmax over 10,000 words stays below 1e-6, while a row
+# normalised over the wrong axis is off by far more.
+SUM_TOLERANCE = 1e-5
+
+# Up to this many numbers in all matrices, a fit is polished by solving for all of them at once: a step costs their
+# number cubed (0.1 s at 1,500 on one core) and their number squared in memory (18 MB).
+MAX_POLISHED = 1500
+
+
+@dataclass(frozen=True, eq=False)
+class CPD:
+    """Matrices [rank, dimension_i], one for each endpoint, and optional weights [rank] (left out: all ones).
+
+    Every entry must be finite and at least 0, and all tensors must share one rank, dtype and device; otherwise
+    `ShapeError` or `DecompositionError` is raised.
+    """
+
+    matrices: tuple[Tensor, ...]
+    weights: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if not self.matrices:
+            raise ShapeError("CPD: there are no matrices; give one [rank, dimension] for each endpoint.")
+        _check_ranks("CPD", [(f"matrix {i}", matrix, 0) for i, matrix in enumerate(self.matrices)])
+        named = [(f"matrix {i}", matrix) for i, matrix in enumerate(self.matrices)]
+        if self.weights is not None:
+            if self.weights.shape != (self.rank,):
+                raise ShapeError(
+                    f"CPD: weights have shape {tuple(self.weights.shape)} but the matrices have rank {self.rank}; "
+                    f"give one weight for each rank."
+                )
+            named.append(("weights", self.weights))
+        for name, tensor in named:
+            _check_kind(name, tensor, self.matrices[0])
+            _check_entries("CPD", name, tensor)
+
+    @classmethod
+    def conditional(
+        cls,
+        state_to_rank: Float[Tensor, "state _rank"],
+        *rank_to: Float[Tensor, "_rank _dimension"],
+        tolerance: float = SUM_TOLERANCE,
+    ) -> "CPD":
+        """The CPD of p(x_1, ..., x_k | x_0) = sum_q p(q | x_0) prod_i p(x_i | q).
+
+        The last axis of every argument sums to one, within `tolerance`. The matrices are `state_to_rank`
+        transposed, then `rank_to` as they stand.
+        """
+        named = [("state_to_rank", state_to_rank), *((f"rank_to {i}", matrix) for i, matrix in enumerate(rank_to))]
+        _check_ranks("CPD.conditional", [(name, table, i == 0) for i, (name, table) in enumerate(named)])
+        cpd = cls((state_to_rank.T, *rank_to))
+        for name, table in named:
+            _check_sums(name, table, tolerance)
+        return cpd
+
+    @classmethod
+    def fit(
+        cls,
+        tensor: Float[Tensor, "..."],
+        rank: int,
+        *,
+        seed: int = 0,
+        restarts: int = 20,
+        max_iterations: int = 500,
+        tolerance: float = 1e-7,
+    ) -> "Fit":
+        """The best nonnegative CPD of `tensor` found from up to `restarts` starts, each of up to `max_iterations`.
+
+        Stops at the first start that reaches the relative error `tolerance`; whether the result is good enough is the
+        caller's to say (`check`). Computed on the CPU in float64 and returned as `tensor` is; not differentiable. The
+        default tolerance lies just above the rounding of a float32 tensor.
+
+        How: the first start is HALS (tensorly). Alone it creeps, and loses components of small norm; so up to
+        `MAX_POLISHED` numbers, projected Levenberg-Marquardt follows, and runs also from the other starts: in turn the
+        best so far with one component drawn afresh at the size of what is missing, and random matrices. Beyond
+        `MAX_POLISHED`, HALS runs from every start.
+        """
+        if rank < 1:
+            raise DecompositionError(f"CPD.fit: rank is {rank}; give a rank of at least 1.")
+        if tensor.dim() == 0 or tensor.numel() == 0:
+            raise ShapeError(
+                f"CPD.fit: tensor has shape {tuple(tensor.shape)}; give at least one dimension, and none of size 0."
+            )
+        _check_entries("CPD.fit", "tensor", tensor)
+        target = tensor.detach().to("cpu", torch.float64)
+        if rank >= target.numel() // max(target.shape):
+            matrices, starts, iterations = _one_hot(target, rank), 0, 0
+        else:
+            matrices, starts, iterations = _search(target, rank, seed, restarts, max_iterations, tolerance)
+        cpd = cls(tuple(matrix.to(tensor) for matrix in matrices))
+        return Fit(cpd, cpd.relative_error(tensor), starts, iterations)
+
+    @property
+    def rank(self) -> int:
+        return self.matrices[0].shape[0]
+
+    @property
+    def order(self) -> int:
+        return len(self.matrices)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(matrix.shape[1] for matrix in self.matrices)
+
+    def to(self, *args: Any, **kwargs: Any) -> "CPD":
+        """As `torch.Tensor.to`, for every matrix and the weights."""
+        weights = None if self.weights is None else self.weights.to(*args, **kwargs)
+        return CPD(tuple(matrix.to(*args, **kwargs) for matrix in self.matrices), weights)
+
+    def absorbed(self) -> "CPD":
+        """The same tensor without weights: they are multiplied into the first matrix. Differentiable."""
+        if self.weights is None:
+            return self
+        first, *others = self.matrices
+        return CPD((first * self.weights[:, None], *others))
+
+    def reconstruct(self) -> Float[Tensor, "..."]:
+        """The tensor itself, of shape `shape`. Differentiable; rank times the tensor's size in time."""
+        return _multiply_out(self.absorbed().matrices)
+
+    def relative_error(self, tensor: Float[Tensor, "..."]) -> float:
+        """||reconstruct() - tensor|| / ||tensor|| (Frobenius), in float64; for a zero tensor 0 if exact, else inf."""
+        if tuple(tensor.shape) != self.shape:
+            raise ShapeError(
+                f"CPD.relative_error: tensor has shape {tuple(tensor.shape)} but the decomposition has {self.shape}; "
+                f"give the matrices in the order of the tensor's dimensions."
+            )
+        with torch.no_grad():
+            target = tensor.to(torch.float64)
+            missing, size = (self.to(torch.float64).reconstruct() - target).norm().item(), target.norm().item()
+        return missing / size if size > 0 else (0.0 if missing == 0 else float("inf"))
+
+    def check(self, tensor: Float[Tensor, "..."], tolerance: float = 1e-6) -> None:
+        """Raises `DecompositionError` where the relative error exceeds `tolerance` (default: above float32 rounding)."""
+        error = self.relative_error(tensor)
+        if not error <= tolerance:
+            raise DecompositionError(
+                f"CPD.check: the relative error is {error:.3g} at rank {self.rank}, above the tolerance {tolerance:g}; "
+                f"use a higher rank or more restarts."
+            )
+
+    def normal_form(self, given: int | None = 0) -> "CPD":
+        """The same tensor with rows that sum to one, as probabilities need it. Differentiable.
+
+        given = g: rows of every matrix but g sum to one and there are no weights. If the tensor is a distribution of
+        its other endpoints given endpoint g, the columns of matrix g sum to one over ranks: p(rank | x_g).
+        given = None: rows of every matrix sum to one; weights[q] is the mass of component q, and their sum that of the
+        tensor: for a joint distribution the weights are p(rank).
+
+        A component is zero where one of its rows is. Its mass (row of matrix g, or weight) then is zero, and a row
+        that cannot be normalised becomes uniform.
+        """
+        self._check_endpoint("CPD.normal_form", given)
+        carrier = self.matrices[0].new_ones(self.rank, 1) if given is None else self.matrices[given]
+        carrier = carrier if self.weights is None else carrier * self.weights[:, None]
+        matrices = list(self.matrices)
+        for i, matrix in enumerate(self.matrices):
+            if i != given:
+                total = matrix.sum(1, keepdim=True)
+                divisor = torch.where(total > 0, total, 1.0)  # keeps the unused branch, and its gradient, finite
+                matrices[i] = torch.where(total > 0, matrix / divisor, 1.0 / matrix.shape[1])
+                carrier = carrier * total
+        if given is None:
+            return CPD(tuple(matrices), carrier[:, 0])
+        matrices[given] = carrier
+        return CPD(tuple(matrices))
+
+    def is_conditional(self, given: int = 0, tolerance: float = SUM_TOLERANCE) -> bool:
+        """Whether the tensor sums to one over all other endpoints, for every value of endpoint `given`."""
+        self._check_endpoint("CPD.is_conditional", given)
+        with torch.no_grad():
+            sums = self.to(torch.float64).normal_form(given).matrices[given].sum(0)
+        return bool(((sums - 1).abs() <= tolerance).all())
+
+    def _check_endpoint(self, operation: str, given: int | None) -> None:
+        if given is not None and not 0 <= given < self.order:
+            raise ShapeError(
+                f"{operation}: given is {given} but the decomposition has {self.order} endpoints; "
+                f"count them from 0 to {self.order - 1}."
+            )
+
+
+class Fit(NamedTuple):
+    """What `CPD.fit` found."""
+
+    cpd: CPD
+    relative_error: float  # ||cpd - tensor|| / ||tensor||, of the matrices as returned
+    restarts: int  # starts used; 0 where the decomposition is exact by construction
+    iterations: int  # steps of HALS and of the polish, over all starts
+
+
+def _check_ranks(operation: str, named: Sequence[tuple[str, Tensor, int]]) -> None:
+    """`named`: (name, table, axis of the rank)."""
+    for name, table, axis in named:
+        if table.dim() != 2 or table.numel() == 0:
+            raise ShapeError(
+                f"{operation}: {name} has shape {tuple(table.shape)}; give two dimensions, both of at least 1."
+            )
+        first_name, first, first_axis = named[0]
+        if table.shape[axis] != first.shape[first_axis]:
+            raise ShapeError(
+                f"{operation}: rank is {table.shape[axis]} in {name} {tuple(table.shape)} but "
+                f"{first.shape[first_axis]} in {first_name} {tuple(first.shape)}; build both from one decomposition."
+            )
+
+
+def _check_kind(name: str, tensor: Tensor, first: Tensor) -> None:
+    if not tensor.is_floating_point():
+        raise DecompositionError(f"CPD: {name} is {tensor.dtype}; give floating-point numbers.")
+    if (tensor.dtype, tensor.device) != (first.dtype, first.device):
+        raise DecompositionError(
+            f"CPD: {name} is {tensor.dtype} on {tensor.device} but matrix 0 is {first.dtype} on {first.device}; "
+            f"bring them together with .to()."
+        )
+
+
+def _check_entries(operation: str, name: str, tensor: Tensor) -> None:
+    wrong = ~(torch.isfinite(tensor) & (tensor >= 0))
+    if wrong.any():
+        place = tuple(wrong.nonzero()[0].tolist())
+        raise DecompositionError(
+            f"{operation}: {name} {tuple(tensor.shape)} holds {tensor[place].item():g} at {place}; "
+            f"every entry must be finite and at least 0."
+        )
+
+
+def _check_sums(name: str, table: Tensor, tolerance: float) -> None:
+    sums = table.detach().to(torch.float64).sum(-1)
+    wrong = (sums - 1).abs() > tolerance
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise DecompositionError(
+            f"CPD.conditional: row {row} of {name} {tuple(table.shape)} sums to {sums[row]:.6g}, not to one within "
+            f"{tolerance:g}; normalise the last axis."
+        )
+
+
+def _multiply_out(matrices: Sequence[Tensor]) -> Tensor:
+    operands = [part for i, matrix in enumerate(matrices) for part in (matrix, [0, i + 1])]
+    return torch.einsum(*operands, list(range(1, len(matrices) + 1)))
+
+
+def _one_hot(tensor: Tensor, rank: int) -> list[Tensor]:
+    """Exact for rank >= all dimensions but the longest, multiplied: one component for each fibre along that one."""
+    longest = max(range(tensor.dim()), key=lambda i: tensor.shape[i])
+    fibres = tensor.movedim(longest, -1).reshape(-1, tensor.shape[longest])
+    places = torch.ones(tensor.movedim(longest, -1).shape[:-1]).nonzero()  # row q: the place of fibre q
+    others = [i for i in range(tensor.dim()) if i != longest]
+    matrices = [tensor.new_zeros(rank, size) for size in tensor.shape]
+    matrices[longest][: len(fibres)] = fibres
+    for column, i in enumerate(others):
+        matrices[i][torch.arange(len(fibres)), places[:, column]] = 1
+    return matrices
+
+
+def _search(
+    tensor: Tensor, rank: int, seed: int, restarts: int, max_iterations: int, tolerance: float
+) -> tuple[list[Tensor], int, int]:
+    """The best matrices, the starts used and the iterations of all starts; see `CPD.fit`."""
+    generator = torch.Generator().manual_seed(seed)
+    size = tensor.norm()
+    target = tensor / size if size > 0 else tensor
+    polished = rank * sum(target.shape) <= MAX_POLISHED
+    best, best_error, start, iterations = [], float("inf"), 0, 0
+    while start < restarts and best_error > tolerance:
+        matrices = [torch.rand(rank, dim, generator=generator, dtype=torch.float64) for dim in target.shape]
+        if start % 2 == 1:
+            matrices = _redraw_one(best, matrices, best_error, generator)
+        if start == 0 or not polished:
+            matrices, steps = _hals(matrices, target, 20 if polished else max_iterations, tolerance)
+            iterations += steps
+        if polished:
+            matrices, steps = _polish(_balanced(matrices), target, max_iterations, tolerance)
+            iterations += steps
+        error = (_multiply_out(matrices) - target).norm().item()
+        if error < best_error:
+            best, best_error = matrices, error
+        start += 1
+    return [best[0] * size, *best[1:]], start, iterations
+
+
+def _redraw_one(best: list[Tensor], fresh: list[Tensor], error: float, generator: torch.Generator) -> list[Tensor]:
+    """`best` with one component replaced by that of `fresh`, scaled to the norm `error`."""
+    q = int(torch.randint(len(best[0]), (), generator=generator))
+    scale = error ** (1 / len(best))
+    chosen = torch.arange(len(best[0]))[:, None] == q
+    return [torch.where(chosen, scale * b / b[q].norm(), a) for a, b in zip(best, fresh, strict=True)]
+
+
+def _balanced(matrices: list[Tensor]) -> list[Tensor]:
+    """The same tensor, the rows of each component of equal norm: the polish measures its steps in them."""
+    norms = torch.stack([matrix.norm(dim=1, keepdim=True) for matrix in matrices])
+    mean = norms.prod(0) ** (1 / len(matrices))
+    return [matrix * mean / torch.where(norm > 0, norm, 1.0) for matrix, norm in zip(matrices, norms, strict=True)]
+
+
+def _hals(matrices: list[Tensor], tensor: Tensor, iterations: int, tolerance: float) -> tuple[list[Tensor], int]:
+    """Hierarchical alternating least squares, which updates one row of one matrix at a time."""
+    try:
+        tensorly, decomposition = (importlib.import_module(f"tensorly{name}") for name in ("", ".decomposition"))
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "CPD.fit: tensorly is not installed; install it with pip install 'rankspace[cpd]'."
+        ) from error
+    with tensorly.backend_context("pytorch", local_threadsafe=True):
+        start = (tensor.new_ones(len(matrices[0])), [matrix.T for matrix in matrices])
+        (weights, factors), errors = decomposition.non_negative_parafac_hals(
+            tensor, len(matrices[0]), init=start, n_iter_max=iterations, tol=tolerance / 100, return_errors=True
+        )
+    first, *others = (factor.T for factor in factors)
+    return [first * weights[:, None], *others], len(errors)
+
+
+def _polish(
+    matrices: list[Tensor], tensor: Tensor, max_iterations: int, tolerance: float
+) -> tuple[list[Tensor], int]:
+    """Levenberg-Marquardt on all matrices at once, kept nonnegative: entries at 0 that want to fall are held there."""
+    sizes, damping = [matrix.numel() for matrix in matrices], 1e-3
+    residual = _multiply_out(matrices) - tensor
+    errors = [residual.norm().item()]
+    gradient, curvature = _normal_equations(matrices, residual)
+    for iteration in range(max_iterations):
+        flat = torch.cat([matrix.flatten() for matrix in matrices])
+        free = ((flat > 0) | (gradient < 0)).nonzero()[:, 0]
+        damped = curvature[free][:, free] + damping * torch.eye(len(free), dtype=torch.float64)
+        flat[free] -= torch.linalg.solve(damped, gradient[free])
+        tried = [part.view_as(m) for part, m in zip(flat.clamp(min=0).split(sizes), matrices, strict=True)]
+        residual = _multiply_out(tried) - tensor
+        errors.append(min(errors[-1], residual.norm().item()))
+        if errors[-1] < errors[-2]:
+            matrices, damping = tried, max(damping / 3, 1e-15)
+            gradient, curvature = _normal_equations(matrices, residual)
+        else:
+            damping *= 2
+        if errors[-1] <= tolerance or (iteration >= 50 and errors[-1] > 0.98 * errors[-50]):
+            break
+    return matrices, len(errors) - 1
+
+
+def _normal_equations(matrices: list[Tensor], residual: Tensor) -> tuple[Tensor, Tensor]:
+    """J^T residual and J^T J, J the derivative of the tensor by all matrices, from the matrices' Gram matrices alone."""
+    modes = range(len(matrices))
+    grams = torch.stack([matrix @ matrix.T for matrix in matrices])
+    gradients, blocks = [], []
+    for i in modes:
+        others = [part for j in modes if j != i for part in (matrices[j], [0, j + 1])]
+        gradients.append(torch.einsum(residual, [j + 1 for j in modes], *others, [0, i + 1]).flatten())
+        row = []
+        for j in modes:
+            gram = grams[[k for k in modes if k not in (i, j)]].prod(0)  # [rank, rank]
+            if i == j:
+                block = torch.einsum("qp,ab->qapb", gram, torch.eye(matrices[i].shape[1], dtype=gram.dtype))
+            else:
+                block = torch.einsum("qp,pa,qb->qapb", gram, matrices[i], matrices[j])
+            row.append(block.reshape(matrices[i].numel(), -1))
+        blocks.append(torch.cat(row, 1))
+    return torch.cat(gradients), torch.cat(blocks)
