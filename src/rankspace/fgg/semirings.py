@@ -106,10 +106,30 @@ class Real(_TensorSemiring):
     def contract_pair(
         self, left: Tensor, left_axes: Sequence[str], right: Tensor, right_axes: Sequence[str], output: Sequence[str]
     ) -> Tensor:
+        if set(left_axes) == set(right_axes):  # nothing for a matrix product to do
+            return super().contract_pair(left, left_axes, right, right_axes, output)
         place = {axis: i for i, axis in enumerate(dict.fromkeys([*left_axes, *right_axes]))}
         return torch.einsum(
             left, [place[a] for a in left_axes], right, [place[a] for a in right_axes], [place[a] for a in output]
         )
+
+
+class Support(Real):
+    """Zeros and ones: Boolean in the arithmetic of matrix products, for large arrays."""
+
+    def lift(self, weights: Tensor) -> Tensor:
+        return (weights > 0).to(weights.dtype)
+
+    def add(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.lift(left + right)
+
+    def sum(self, array: Tensor, axes: tuple[int, ...]) -> Tensor:
+        return self.lift(array.sum(axes))
+
+    def contract_pair(
+        self, left: Tensor, left_axes: Sequence[str], right: Tensor, right_axes: Sequence[str], output: Sequence[str]
+    ) -> Tensor:
+        return self.lift(super().contract_pair(left, left_axes, right, right_axes, output))
 
 
 class Log(_TensorSemiring):

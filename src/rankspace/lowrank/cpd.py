@@ -5,10 +5,8 @@
 It is what rank space starts from: the factor of a rule becomes one matrix per endpoint, and they meet in a rank node.
 """
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -22,8 +20,8 @@ from rankspace.errors import DecompositionError, MissingExtraError, ShapeError
 SUM_TOLERANCE = 1e-5
 
 # Up to this many numbers in all matrices, a fit is polished by solving for all of them at once: a step costs their
-# number cubed (0.1 s at 1,500 on one core) and their number squared in memory (18 MB).
-MAX_POLISHED = 1500
+# number cubed in time (0.2 s at 3,000 on two cores) and squared in memory (72 MB a copy).
+MAX_POLISHED = 3000
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +63,12 @@ class CPD:
         The last axis of every argument sums to one, within `tolerance`. The matrices are `state_to_rank`
         transposed, then `rank_to` as they stand.
         """
-        named = [("state_to_rank", state_to_rank), *((f"rank_to {i}", matrix) for i, matrix in enumerate(rank_to))]
-        _check_ranks("CPD.conditional", [(name, table, i == 0) for i, (name, table) in enumerate(named)])
-        cpd = cls((state_to_rank.T, *rank_to))
-        for name, table in named:
+        tables = [("state_to_rank", state_to_rank, 1), *((f"rank_to {i}", table, 0) for i, table in enumerate(rank_to))]
+        _check_ranks("CPD.conditional", tables)
+        for name, table, _ in tables:
+            _check_entries("CPD.conditional", name, table)
             _check_sums(name, table, tolerance)
-        return cpd
+        return cls((state_to_rank.T, *rank_to))
 
     @classmethod
     def fit(
@@ -79,23 +77,24 @@ class CPD:
         rank: int,
         *,
         seed: int = 0,
-        restarts: int = 20,
-        max_iterations: int = 500,
+        restarts: int = 10,
+        max_iterations: int = 2000,
         tolerance: float = 1e-7,
     ) -> "Fit":
         """The best nonnegative CPD of `tensor` found from up to `restarts` starts, each of up to `max_iterations`.
 
-        Stops at the first start that reaches the relative error `tolerance`; whether the result is good enough is the
-        caller's to say (`check`). Computed on the CPU in float64 and returned as `tensor` is; not differentiable. The
-        default tolerance lies just above the rounding of a float32 tensor.
+        Stops at the first start that reaches the relative error `tolerance` (the default lies just above the rounding
+        of a float32 tensor); `check` tells whether the result is good enough. Computed on the CPU in float64, returned
+        in the dtype and on the device of `tensor`; not differentiable; the same seed gives the same result.
 
-        How: the first start is HALS (tensorly). Alone it creeps, and loses components of small norm; so up to
-        `MAX_POLISHED` numbers, projected Levenberg-Marquardt follows, and runs also from the other starts: in turn the
-        best so far with one component drawn afresh at the size of what is missing, and random matrices. Beyond
+        How: the first start is HALS (tensorly). Alone it creeps, and it loses components of small norm. So up to
+        `MAX_POLISHED` numbers, projected Levenberg-Marquardt follows, and runs from the other starts as well: in turn
+        the best so far with one component drawn afresh at the size of what is missing, and random matrices. Beyond
         `MAX_POLISHED`, HALS runs from every start.
         """
-        if rank < 1:
-            raise DecompositionError(f"CPD.fit: rank is {rank}; give a rank of at least 1.")
+        for name, number in (("rank", rank), ("restarts", restarts), ("max_iterations", max_iterations)):
+            if number < 1:
+                raise DecompositionError(f"CPD.fit: {name} is {number}; give at least 1.")
         if tensor.dim() == 0 or tensor.numel() == 0:
             raise ShapeError(
                 f"CPD.fit: tensor has shape {tuple(tensor.shape)}; give at least one dimension, and none of size 0."
@@ -103,11 +102,13 @@ class CPD:
         _check_entries("CPD.fit", "tensor", tensor)
         target = tensor.detach().to("cpu", torch.float64)
         if rank >= target.numel() // max(target.shape):
-            matrices, starts, iterations = _one_hot(target, rank), 0, 0
+            matrices, used, iterations = _one_hot(target, rank), 0, 0
+        elif not target.any():
+            matrices, used, iterations = [target.new_zeros(rank, size) for size in target.shape], 0, 0
         else:
-            matrices, starts, iterations = _search(target, rank, seed, restarts, max_iterations, tolerance)
+            matrices, used, iterations = _search(target, rank, seed, restarts, max_iterations, tolerance)
         cpd = cls(tuple(matrix.to(tensor) for matrix in matrices))
-        return Fit(cpd, cpd.relative_error(tensor), starts, iterations)
+        return Fit(cpd, cpd.relative_error(tensor), used, iterations)
 
     @property
     def rank(self) -> int:
@@ -150,7 +151,7 @@ class CPD:
         return missing / size if size > 0 else (0.0 if missing == 0 else float("inf"))
 
     def check(self, tensor: Float[Tensor, "..."], tolerance: float = 1e-6) -> None:
-        """Raises `DecompositionError` where the relative error exceeds `tolerance` (default: above float32 rounding)."""
+        """Raises `DecompositionError` if the relative error is above `tolerance`; float32 rounding stays below 1e-6."""
         error = self.relative_error(tensor)
         if not error <= tolerance:
             raise DecompositionError(
@@ -204,7 +205,7 @@ class Fit(NamedTuple):
 
     cpd: CPD
     relative_error: float  # ||cpd - tensor|| / ||tensor||, of the matrices as returned
-    restarts: int  # starts used; 0 where the decomposition is exact by construction
+    restarts: int  # starts used; 0 where an exact decomposition is known beforehand
     iterations: int  # steps of HALS and of the polish, over all starts
 
 
@@ -262,13 +263,13 @@ def _multiply_out(matrices: Sequence[Tensor]) -> Tensor:
 def _one_hot(tensor: Tensor, rank: int) -> list[Tensor]:
     """Exact for rank >= all dimensions but the longest, multiplied: one component for each fibre along that one."""
     longest = max(range(tensor.dim()), key=lambda i: tensor.shape[i])
-    fibres = tensor.movedim(longest, -1).reshape(-1, tensor.shape[longest])
-    places = torch.ones(tensor.movedim(longest, -1).shape[:-1]).nonzero()  # row q: the place of fibre q
-    others = [i for i in range(tensor.dim()) if i != longest]
+    fibres = tensor.movedim(longest, -1)
+    places = torch.ones(fibres.shape[:-1]).nonzero()  # [fibre, order - 1]
     matrices = [tensor.new_zeros(rank, size) for size in tensor.shape]
-    matrices[longest][: len(fibres)] = fibres
-    for column, i in enumerate(others):
-        matrices[i][torch.arange(len(fibres)), places[:, column]] = 1
+    matrices[longest][: len(places)] = fibres.reshape(len(places), -1)
+    others = [matrix for i, matrix in enumerate(matrices) if i != longest]
+    for matrix, place in zip(others, places.T, strict=True):
+        matrix[torch.arange(len(places)), place] = 1
     return matrices
 
 
@@ -278,9 +279,10 @@ def _search(
     """The best matrices, the starts used and the iterations of all starts; see `CPD.fit`."""
     generator = torch.Generator().manual_seed(seed)
     size = tensor.norm()
-    target = tensor / size if size > 0 else tensor
+    target = tensor / size
     polished = rank * sum(target.shape) <= MAX_POLISHED
-    best, best_error, start, iterations = [], float("inf"), 0, 0
+    best: list[Tensor] = []
+    best_error, start, iterations = float("inf"), 0, 0
     while start < restarts and best_error > tolerance:
         matrices = [torch.rand(rank, dim, generator=generator, dtype=torch.float64) for dim in target.shape]
         if start % 2 == 1:
@@ -316,23 +318,22 @@ def _balanced(matrices: list[Tensor]) -> list[Tensor]:
 def _hals(matrices: list[Tensor], tensor: Tensor, iterations: int, tolerance: float) -> tuple[list[Tensor], int]:
     """Hierarchical alternating least squares, which updates one row of one matrix at a time."""
     try:
-        tensorly, decomposition = (importlib.import_module(f"tensorly{name}") for name in ("", ".decomposition"))
+        from tensorly import backend_context
+        from tensorly.decomposition import non_negative_parafac_hals
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             "CPD.fit: tensorly is not installed; install it with pip install 'rankspace[cpd]'."
         ) from error
-    with tensorly.backend_context("pytorch", local_threadsafe=True):
+    with backend_context("pytorch", local_threadsafe=True):
         start = (tensor.new_ones(len(matrices[0])), [matrix.T for matrix in matrices])
-        (weights, factors), errors = decomposition.non_negative_parafac_hals(
+        (weights, factors), errors = non_negative_parafac_hals(
             tensor, len(matrices[0]), init=start, n_iter_max=iterations, tol=tolerance / 100, return_errors=True
         )
     first, *others = (factor.T for factor in factors)
     return [first * weights[:, None], *others], len(errors)
 
 
-def _polish(
-    matrices: list[Tensor], tensor: Tensor, max_iterations: int, tolerance: float
-) -> tuple[list[Tensor], int]:
+def _polish(matrices: list[Tensor], tensor: Tensor, max_iterations: int, tolerance: float) -> tuple[list[Tensor], int]:
     """Levenberg-Marquardt on all matrices at once, kept nonnegative: entries at 0 that want to fall are held there."""
     sizes, damping = [matrix.numel() for matrix in matrices], 1e-3
     residual = _multiply_out(matrices) - tensor
@@ -342,12 +343,12 @@ def _polish(
         flat = torch.cat([matrix.flatten() for matrix in matrices])
         free = ((flat > 0) | (gradient < 0)).nonzero()[:, 0]
         damped = curvature[free][:, free] + damping * torch.eye(len(free), dtype=torch.float64)
-        flat[free] -= torch.linalg.solve(damped, gradient[free])
+        flat[free] -= torch.linalg.solve_ex(damped, gradient[free]).result
         tried = [part.view_as(m) for part, m in zip(flat.clamp(min=0).split(sizes), matrices, strict=True)]
         residual = _multiply_out(tried) - tensor
         errors.append(min(errors[-1], residual.norm().item()))
         if errors[-1] < errors[-2]:
-            matrices, damping = tried, max(damping / 3, 1e-15)
+            matrices, damping = tried, max(damping / 3, 1e-12)
             gradient, curvature = _normal_equations(matrices, residual)
         else:
             damping *= 2
@@ -357,7 +358,7 @@ def _polish(
 
 
 def _normal_equations(matrices: list[Tensor], residual: Tensor) -> tuple[Tensor, Tensor]:
-    """J^T residual and J^T J, J the derivative of the tensor by all matrices, from the matrices' Gram matrices alone."""
+    """J^T residual and J^T J, where J is the derivative of the tensor by all matrices; J itself is never built."""
     modes = range(len(matrices))
     grams = torch.stack([matrix @ matrix.T for matrix in matrices])
     gradients, blocks = [], []

@@ -1,0 +1,97 @@
+"""The `rankspace` command: its sub-commands, and one line on stderr for every mistake of its user.
+
+A sub-command is a module with a typer app; it takes an import and one `add_typer` here. Modules of sub-commands import
+torch, and whatever imports torch, inside their functions, so that help and usage errors come at once.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from rankspace import __version__
+from rankspace.cli import fgg
+from rankspace.errors import RankspaceError
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+# typer raises click's errors, or in later versions those of a copy of click it brings along: BadParameter is
+# reachable in both, and this is the class above all of them.
+_ClickException: type[Any] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    help="Exact inference with very large state spaces, in rank space.",
+    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+app.add_typer(fgg.app, name="fgg")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command and exits: 0 when all went well, 2 after a mistake of the user, 130 when interrupted.
+
+    A mistake is told in one line on stderr that begins with "error: ". `arguments` default to those of the process.
+    """
+    raise SystemExit(_run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _run(arguments: list[str]) -> int:
+    _show_any_text()
+    try:
+        code = get_command(app).main(arguments or ["--help"], prog_name="rankspace", standalone_mode=False)
+        _flush()
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except _ClickException as error:
+        return _complain(_usage(error))
+    except BrokenPipeError:  # whoever read our output has seen enough
+        return 1
+    except OSError as error:
+        return _complain(f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}.")
+    except RankspaceError as error:
+        return _complain(str(error))
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"rankspace {__version__}")
+        raise typer.Exit
+
+
+def _usage(error: Any) -> str:
+    message = str(error.format_message()).strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message}; see '{context.command_path if context else 'rankspace'} --help'."
+
+
+def _complain(message: str) -> int:
+    line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
+    print(f"error: {line}", file=sys.stderr)
+    return USER_ERROR
+
+
+def _show_any_text() -> None:
+    """Lets labels of any script through to a terminal or file of any encoding."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _flush() -> None:
+    """Writes what is still buffered; if that fails, keeps the interpreter from failing on it once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise

@@ -1,0 +1,155 @@
+"""`rankspace fgg`: factor graph grammars in files."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rankspace.cli.output import number, print_json, print_line, print_table, shown, shown_all
+from rankspace.errors import DecompositionError, FormatError, GrammarError, RankspaceError
+
+app = typer.Typer(help="Factor graph grammars: check a file, sum over it, compile it to rank space, draw it.")
+
+
+class SemiringName(StrEnum):
+    """What to compute of all derivations and assignments; as in `rankspace.fgg.sum_product`."""
+
+    real = "real"
+    log = "log"
+    max = "max"
+    boolean = "boolean"
+    counting = "counting"
+    entropy = "entropy"
+
+
+GrammarFile = Annotated[Path, typer.Argument(metavar="FILE", help="A grammar in the JSON format of the fggs library.")]
+OpenStart = Annotated[bool, typer.Option("--open-start", help="Allow a start symbol with endpoints.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object; numbers that are not finite are strings such as '-inf'.")
+]
+
+
+@app.command()
+def check(
+    file: GrammarFile,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse useless nonterminals.")] = False,
+    open_start: OpenStart = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check a grammar and print what is in it."""
+    from rankspace.cli.grammar_file import load_grammar
+    from rankspace.cli.grammar_summary import print_summary, refuse_useless, summarise
+
+    fgg = load_grammar(file, open_start)
+    if strict:
+        refuse_useless(fgg, file)
+    summary = summarise(fgg, file)
+    print_json(summary) if as_json else print_summary(summary)
+
+
+@app.command()
+def z(
+    file: GrammarFile,
+    sentence: Annotated[str | None, typer.Option(help="Words, with blanks between them, to be observed.")] = None,
+    label: Annotated[str | None, typer.Option(help="Node label that carries the words, where it is in doubt.")] = None,
+    semiring: Annotated[SemiringName, typer.Option(help="What to compute.")] = SemiringName.real,
+    open_start: OpenStart = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sum over all derivations and assignments of a grammar, or of those that yield a sentence."""
+    if label is not None and sentence is None:
+        raise RankspaceError("--label says which node label carries the words; give them with --sentence.")
+    from rankspace.cli.grammar_file import load_grammar
+    from rankspace.cli.grammar_query import answer, observed, print_answer
+
+    fgg = load_grammar(file, open_start)
+    if sentence is not None:
+        fgg = observed(fgg, sentence, label)
+    result = answer(fgg, semiring.value)
+    if as_json:
+        words = None if sentence is None else sentence.split()
+        print_json({"file": str(file), "sentence": words, "semiring": semiring.value, **result})
+    else:
+        print_answer(fgg, result)
+
+
+@app.command()
+def rank_space(
+    file: GrammarFile,
+    rank: Annotated[int, typer.Option(min=1, help="Number of ranks of each decomposition.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.json", help="Where the result goes.")],
+    max_error: Annotated[float, typer.Option(min=0, help="Largest relative error allowed in a decomposition.")] = 1e-3,
+    seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.json if it exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decompose the factors of a B-FGG and sum its states out: the same Z, over ranks."""
+    _refuse_output(output, force)
+    from rankspace.cli.grammar_file import load_grammar
+    from rankspace.fgg import save_json
+    from rankspace.lowrank import fit_cpds, is_b_fgg, to_rank_space
+
+    fgg = load_grammar(file, open_start=False)
+    verdict = is_b_fgg(fgg)
+    if not verdict:
+        raise GrammarError(f"{file}: not a B-FGG, so it has no rank space: {verdict.reason}")
+    fits = fit_cpds(fgg, rank, seed=seed)
+    _refuse_poor_fits({name: fit.relative_error for name, fit in fits.items()}, rank, max_error)
+    result = to_rank_space(fgg, {name: fit.cpd for name, fit in fits.items()}, tolerance=max_error)
+    save_json(result, output)
+    if as_json:
+        print_json(
+            {
+                "file": str(file),
+                "output": str(output),
+                "rank": rank,
+                "seed": seed,
+                "relative_errors": {name: fit.relative_error for name, fit in fits.items()},
+                "tables": {name: list(table.shape) for name, table in result.tables.items()},
+                "explanation": result.explain(),
+            }
+        )
+        return
+    print_line(result.explain())
+    print_table(
+        ["rule", "rank", "relative error"],
+        [[shown(name), str(fit.cpd.rank), number(fit.relative_error)] for name, fit in fits.items()],
+    )
+    print_line(f"\nwrote {output}")
+
+
+@app.command()
+def draw(
+    file: GrammarFile,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.svg", help="A .svg, .png or .pdf file.")],
+    rule: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A rule to draw; may be repeated.")] = None,
+) -> None:
+    """Draw the rules of a grammar as factor graphs."""
+    from rankspace.cli.grammar_file import load_grammar
+    from rankspace.viz import draw_rules
+
+    fgg = load_grammar(file, open_start=True)
+    names = [known.name for known in fgg.rules]
+    for name in rule or ():
+        if name not in names:
+            raise GrammarError(f"{file}: there is no rule {name!r}; the rules are {shown_all(names)}.")
+    draw_rules(fgg, output, rules=rule or None)
+    print_line(f"wrote {output}")
+
+
+def _refuse_output(output: Path, force: bool) -> None:
+    """What could keep the result from being written, found before the work is done."""
+    if output.exists() and not force:
+        raise FormatError(f"{output}: exists already; choose another name, or overwrite it with --force.")
+    if not output.parent.is_dir():
+        raise FormatError(f"{output}: there is no folder {str(output.parent)!r}; make it first.")
+
+
+def _refuse_poor_fits(errors: dict[str, float], rank: int, max_error: float) -> None:
+    for name, error in errors.items():
+        if not error <= max_error:  # also where either is NaN
+            raise DecompositionError(
+                f"rule {shown(name)}: the relative error of its decomposition at rank {rank} is {error:.2e}, more than "
+                f"--max-error {max_error:.2e}; give a larger --rank, or a larger --max-error. Nothing was written."
+            )

@@ -1,0 +1,82 @@
+"""How commands print: tables for people, one JSON object for programs.
+
+JSON has no infinities: a number that is not finite is written as the string "inf", "-inf" or "nan", which Python's
+`float` reads back.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """One object on one line of stdout."""
+    print(json.dumps(_plain(data), allow_nan=False))
+
+
+def print_line(text: str) -> None:
+    """A line that is not wrapped and in which no character means formatting."""
+    _console().print(text, soft_wrap=True)
+
+
+def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Names and what they are, in two columns."""
+    table = Table.grid(padding=(0, 2))
+    for name, text in pairs:
+        table.add_row(name, text)
+    _console().print(table)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table whose cells are folded, never cut, where the terminal is too narrow."""
+    table = Table(box=box.SIMPLE, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    _console().print()
+    _console().print(table)
+
+
+def shown(value: object) -> str:
+    """A label or domain value as people read it; quoted where blanks or control characters would hide in it."""
+    text = str(value)
+    plain = text.isprintable() and text and (not isinstance(value, str) or " " not in text)
+    return text if plain else repr(value)
+
+
+def shown_all(values: Iterable[object]) -> str:
+    """Labels with commas between them."""
+    return ", ".join(map(shown, values))
+
+
+def number(value: float) -> str:
+    """Ten digits, which is less than rounding touches and more than anyone compares by eye."""
+    return f"{value:.10g}"
+
+
+def exponential(log_value: float) -> str:
+    """exp(log_value), also where a float cannot hold it."""
+    if log_value == -math.inf or abs(log_value) < 700:
+        return number(math.exp(log_value))
+    exponent = math.floor(log_value / math.log(10))
+    return f"{math.exp(log_value - exponent * math.log(10)):.6g}e{exponent:+d}"
+
+
+def _console() -> Console:
+    return Console(markup=False, highlight=False, emoji=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

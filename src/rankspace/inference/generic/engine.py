@@ -1,0 +1,230 @@
+"""The generic engine: log Z of any acyclic FGG, or of one grammar over a ragged batch of sentences.
+
+All items of one topological level with the same rule shape are evaluated as one batched contraction. For the PCFG this
+is width-by-width parallelism; nothing in here knows of widths.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rankspace.errors import GrammarError, ShapeError
+from rankspace.fgg import FGG, Indicator
+from rankspace.fgg.observation import Reading, word_label
+from rankspace.fgg.semirings import Log, Support
+from rankspace.inference.generic.linear_pass import Chart, Weights, differentiate, run_linear, scale_factors
+from rankspace.inference.generic.program import Program, build_program
+from rankspace.inference.generic.scaled import ZERO, times_power
+from rankspace.inference.generic.semiring_pass import run_semiring
+from rankspace.inference.generic.sketch import Sketch, sketch_grammar, sketch_sentence
+
+OPEN = -1  # a word that is not observed but summed over
+
+
+class Statistics(NamedTuple):
+    """What a program looks like: sizes that the time of a run depends on."""
+
+    levels: int
+    shapes: int
+    groups: int
+    contractions: int  # batched contractions in a forward pass: messages, meetings and conclusions
+    items: int
+    applications: int
+    flops: int
+
+
+class GenericEngine:
+    """log Z of an FGG for batches of sentences of any lengths; keeps the programs of batches it has seen.
+
+    The result is exact: impossible sentences give -inf with zero gradient, and sentences whose numbers leave the range
+    of the dtype (found out, not guessed) are done again in log space. Weights that are exactly zero get gradient zero,
+    as in `sum_product(fgg, "log")`. First derivatives only.
+    """
+
+    def __init__(self, fgg: FGG, label: str | None = None) -> None:
+        self.fgg = fgg
+        self.reading = Reading(fgg, label or word_label(fgg))
+        self.sizes = {name: len(domain) for name, domain in fgg.domains.items()}
+        self._sketches: dict[tuple[int, tuple[int, ...]], Sketch | None] = {}
+        self._programs: dict[tuple[object, ...], Program] = {}
+
+    def encode(self, sentences: Sequence[Sequence[object]]) -> tuple[Int[Tensor, "batch length"], Int[Tensor, "batch"]]:
+        """Words and lengths of sentences given as domain values; None leaves a word open."""
+        lengths = [len(sentence) for sentence in sentences]
+        words = torch.zeros(len(sentences), max(lengths, default=0), dtype=torch.int64)
+        for row, sentence in zip(words, sentences, strict=True):
+            indices = [OPEN if index is None else index for index in self.reading.indices(sentence)]
+            row[: len(sentence)] = torch.tensor(indices, dtype=torch.int64)
+        return words, torch.tensor(lengths, dtype=torch.int64)
+
+    def log_z(
+        self,
+        words: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, "batch"] | None = None,
+        factors: Mapping[str, Tensor] | None = None,
+    ) -> Float[Tensor, "batch"]:
+        """log Z of each sentence; differentiable in the factors of the FGG, or in those given in their place.
+
+        Padding is never read. -1 marks a word that is summed over. Memory is one number per entry of each item and
+        message, plus O(1) groups; time is that of `statistics(lengths).flops` with two more of them backward.
+        """
+        sentences = _sentences(words, lengths, self.fgg.size(self.reading.label))
+        program = self._program(sentences)
+        tensors = {**self.fgg.tensors, **(factors or {})}
+        flat = torch.cat([words.new_zeros(0), *(row for row in sentences)])
+        result, low = _LogZ.apply(program, flat, tuple(tensors), *tensors.values())
+        return self._redo(result, low, sentences, tensors)
+
+    def statistics(self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"] | None = None) -> Statistics:
+        """Counts of the program that `log_z` would run."""
+        return _statistics(self._program(_sentences(words, lengths, self.fgg.size(self.reading.label))))
+
+    def _redo(
+        self, result: Tensor, low: Tensor, sentences: Sequence[Tensor], factors: Mapping[str, Tensor]
+    ) -> Tensor:
+        """The result with the sentences that left the range of the dtype computed again in log space."""
+        again = low.nonzero().reshape(-1)
+        if not len(again):
+            return result
+        chosen = [sentences[b] for b in again.tolist()]
+        flat = torch.cat(chosen)
+        return result.index_put((again,), _in_log_space(self._program(chosen), factors, flat).to(result.dtype))
+
+    def _program(self, sentences: Sequence[Tensor]) -> Program:
+        keys = [(len(row), tuple((row == OPEN).nonzero().reshape(-1).tolist())) for row in sentences]
+        device = self.fgg.device
+        name = (device, *keys)
+        if name not in self._programs:
+            for key in keys:
+                if key not in self._sketches:
+                    self._sketches[key] = sketch_sentence(self.reading, *key)
+            sketches = [self._sketches[key] for key in keys]
+            self._programs[name] = build_program(sketches, [length for length, _ in keys], self.sizes).to(device)
+        return self._programs[name]
+
+
+def log_z(fgg: FGG) -> Float[Tensor, ""]:
+    """log Z of a conjoined, acyclic FGG, with all of its items of one level and shape evaluated at once.
+
+    Equals `sum_product(fgg, "log")`. Raises GrammarError if the grammar is recursive.
+    """
+    if fgg.grammar.nonterminals[fgg.start]:
+        raise GrammarError(f"generic engine: the start symbol {fgg.start!r} has endpoints; add a rule that sums them.")
+    program, words = _conjoined_program(fgg)
+    tensors = {label: factor for label, factor in fgg.tensors.items() if not isinstance(fgg.factors[label], Indicator)}
+    if not tensors:
+        tensors = {"1": torch.ones((), dtype=fgg.dtype, device=fgg.device)}
+    result, low = _LogZ.apply(program, words, tuple(tensors), *tensors.values())
+    if bool(low.any()):
+        result = _in_log_space(program, tensors, words).to(result.dtype)
+    return result[0]
+
+
+def statistics(fgg: FGG) -> Statistics:
+    """Counts of the program that `log_z(fgg)` runs."""
+    return _statistics(_conjoined_program(fgg)[0])
+
+
+def _conjoined_program(fgg: FGG) -> tuple[Program, Tensor]:
+    sketch, words = sketch_grammar(fgg)
+    sizes = {name: len(domain) for name, domain in fgg.domains.items()}
+    program = build_program([sketch], [len(words)], sizes).to(fgg.device)
+    return program, torch.tensor(words, dtype=torch.int64, device=fgg.device)
+
+
+class _LogZ(torch.autograd.Function):
+    """log Z [sentence] of a program and, beside it, which sentences must be computed in log space."""
+
+    @staticmethod
+    def forward(ctx: Any, program: Program, words: Tensor, labels: tuple[str, ...], *tensors: Tensor) -> Any:
+        weights = scale_factors(dict(zip(labels, tensors, strict=True)))
+        chart = run_linear(program, weights, words)
+        mantissa, exponent = _roots(program, chart, weights.like)
+        log = torch.where(mantissa > 0, mantissa.double().log() + exponent * math.log(2), -torch.inf)
+        low = chart.low | _lost(program, chart, weights, words)
+        ctx.program, ctx.weights, ctx.chart, ctx.words, ctx.labels = program, weights, chart, words, labels
+        ctx.mark_non_differentiable(low)
+        return log.to(mantissa.dtype), low
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Any:
+        program, weights, chart = ctx.program, ctx.weights, ctx.chart
+        mantissa, _ = _roots(program, chart, weights.like)
+        slope = torch.where(mantissa > 0, gradient / torch.where(mantissa > 0, mantissa, 1), 0)
+        roots = {ends: torch.zeros_like(table.mantissa) for ends, table in chart.items.items()}
+        for b, root in enumerate(program.roots):
+            if root is not None:
+                roots[root[0]][root[1]] = slope[b]
+        found = differentiate(program, chart, weights, ctx.words, roots)
+        return None, None, None, *(
+            times_power(found[label] * (weights.mantissa[label] > 0), -weights.exponent[label]) for label in ctx.labels
+        )
+
+
+def _roots(program: Program, chart: Chart, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Mantissa and exponent of each sentence; zero where nothing can be derived."""
+    mantissa = torch.zeros(len(program.roots), dtype=like.dtype, device=like.device)
+    exponent = torch.full((len(program.roots),), ZERO, dtype=torch.int64, device=like.device)
+    for b, root in enumerate(program.roots):
+        if root is not None:
+            mantissa[b] = chart.items[root[0]].mantissa[root[1]]
+            exponent[b] = chart.items[root[0]].exponent[root[1]]
+    return mantissa, exponent
+
+
+def _lost(program: Program, chart: Chart, weights: Weights, words: Tensor) -> Tensor:
+    """Sentences with a zero in the chart that should not be there."""
+    lost = torch.zeros_like(chart.low)
+    zeros = [bool((table.mantissa == 0).any()) for table in chart.items.values()]
+    if not any(zeros) and not any(bool((table.mantissa == 0).any()) for table in chart.messages.values()):
+        return lost
+    support = Support()
+    found = run_semiring(program, support, {k: support.lift(f) for k, f in weights.mantissa.items()}, words)
+    pairs = [(ends, chart.items[ends].mantissa, found.items[ends]) for ends in chart.items]
+    pairs += [(m.ends, table.mantissa, found.messages[m]) for m, table in chart.messages.items()]
+    for ends, values, possible in pairs:
+        gone = ((values == 0) & (possible > 0)).reshape(len(values), -1).any(1)
+        lost[program.sentence_of[ends][gone]] = True
+    return lost
+
+
+def _in_log_space(program: Program, factors: Mapping[str, Tensor], words: Tensor) -> Tensor:
+    log = Log()
+    tables = run_semiring(program, log, {label: log.lift(factor.double()) for label, factor in factors.items()}, words)
+    impossible = log.zeros((), next(iter(factors.values())).double())
+    return torch.stack([impossible if root is None else tables.items[root[0]][root[1]] for root in program.roots])
+
+
+def _sentences(words: Tensor, lengths: Tensor | None, size: int) -> list[Tensor]:
+    """The words of each sentence without its padding, checked."""
+    batch, longest = words.shape
+    counts = [longest] * batch if lengths is None else lengths.tolist()
+    if len(counts) != batch or any(not 0 <= count <= longest for count in counts):
+        raise ShapeError(f"log_z: lengths {counts[:8]} do not fit words of shape ({batch}, {longest}).")
+    rows = [row[:count] for row, count in zip(words, counts, strict=True)]
+    for b, row in enumerate(rows):
+        if len(row) and not bool(((row >= OPEN) & (row < size)).all()):
+            raise ShapeError(f"log_z: sentence {b} has a word outside of 0..{size - 1} (and -1 for an open one).")
+    return rows
+
+
+def _statistics(program: Program) -> Statistics:
+    groups = [group for level in program.levels for group in level.groups]
+    plans = {id(group.plan): group.plan for group in groups}
+    conclusions = sum(bool(group.plan.after) for group in groups)
+    passing = sum(len(level.passing) for level in program.levels)
+    return Statistics(
+        levels=len(program.levels),
+        shapes=len(plans),
+        groups=len(groups),
+        contractions=len(groups) + conclusions + passing,
+        items=program.num_items,
+        applications=program.num_applications,
+        flops=sum(plan.flops for plan in plans.values()),
+    )

@@ -1,0 +1,70 @@
+"""What the rank-space compiler did, for people: merged factors, summed states, and costs before and after."""
+
+from collections.abc import Iterable
+from math import prod
+
+from rankspace.fgg import FGG, Rule
+from rankspace.fgg.contraction import contraction_flops
+from rankspace.lowrank.rank_space import RankSpace
+
+
+def explain(grammar: RankSpace) -> str:
+    """The derivation of a rank-space grammar, line by line."""
+    if grammar.original is None or grammar.factored is None:
+        return "This grammar was not compiled: its history is not known."
+    return "\n".join(
+        [
+            "1. Merge the factors of each rule and decompose them",
+            *_indent(_decompositions(grammar) or ["nothing to do: the grammar has rank nodes already"]),
+            "2. Sum the states out, once",
+            *_indent(_tables(grammar) or ["no state could be summed out"]),
+            "3. The grammar over ranks",
+            *_indent(f"{rule.name}: {spell(rule, grammar)}" for rule in grammar.rules),
+            "Operations per application of a rule (two per multiply-add)",
+            *_indent(_costs("original", grammar.original)),
+            *_indent(_costs("factored", grammar.factored)),
+            *_indent(_costs("rank space", grammar)),
+        ]
+    )
+
+
+def spell(rule: Rule, fgg: FGG) -> str:
+    """A rule on one line: X(r1) -> H(r1, r2) I(r1, r3) X(r2) X(r3)."""
+    right = " ".join(f"{edge.label}({', '.join(edge.nodes)})" for edge in rule.rhs.edges)
+    return f"{rule.lhs}({', '.join(rule.rhs.external)}) -> {right or '1'}"
+
+
+def rule_flops(rule: Rule, fgg: FGG) -> int:
+    """Operations of one contraction of a right-hand side, in the order `sum_product` uses."""
+    sizes = {node.id: fgg.size(node.label) for node in rule.rhs.nodes}
+    return contraction_flops([edge.nodes for edge in rule.rhs.edges], rule.rhs.external, sizes)
+
+
+def _decompositions(grammar: RankSpace) -> list[str]:
+    lines: list[str] = []
+    for step in grammar.decompositions:
+        matrices = ", ".join(f"{m} ({', '.join(grammar.factored.grammar.terminals[m])})" for m in step.matrices)  # type: ignore[union-attr]
+        rank = grammar.factored.size(step.rank_label)  # type: ignore[union-attr]
+        lines.append(f"{step.key}: {step.source} over ({', '.join(step.nodes)}) = {matrices}, rank {rank}")
+    return lines
+
+
+def _tables(grammar: RankSpace) -> list[str]:
+    lines: list[str] = []
+    for table in grammar.steps:
+        sizes = [grammar.size(axis) for axis in table.axes]
+        states = grammar.factored.size(table.summed)  # type: ignore[union-attr]
+        count = 2 * prod(sizes) * states
+        lines.append(
+            f"{table.name} ({', '.join(table.axes)}) = {' * '.join(table.factors)}, "
+            f"summed over {table.summed} ({states} states): {count:,} operations, once"
+        )
+    return lines
+
+
+def _costs(title: str, fgg: FGG) -> list[str]:
+    return [f"{title:<10} {rule.name:<6} {rule_flops(rule, fgg):>20,}" for rule in fgg.rules]
+
+
+def _indent(lines: Iterable[str]) -> list[str]:
+    return [f"   {line}" for line in lines]

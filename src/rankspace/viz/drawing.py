@@ -1,0 +1,188 @@
+"""Lettering and shapes: what a label looks like and how big it is, and the pen that puts it on matplotlib's axes.
+
+Labels are set piece by piece without any markup, so every character stands for itself.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from rankspace.viz.layers import Box, Part, Point, Size
+from rankspace.viz.layout import Line
+
+FONT, SMALL_FONT = 11.0, 9.5  # of labels inside and beside (all lengths in points)
+SUBSCRIPT, DROP = 0.72, 0.18  # size and depth of a subscript, relative to the font
+CAPITAL, LINE = 0.66, 0.95  # height of a capital letter and of a line, relative to the font
+MAX_CHARACTERS = 40  # of one label; longer ones end in an ellipsis
+LINE_WIDTH = 0.8
+DOUBLE = 3.0  # between the lines to one endpoint
+INK, PAPER, RED = "black", "white", "#b01010"  # in greyscale, red is a dark grey
+SPAN = re.compile(r"(.*?)(,\(\d+(?:,\d+)?\))", re.DOTALL)  # X,(0,3): names of conjoined nonterminals
+NUMBERED_PI = re.compile(r"(?<![A-Za-z])pi_(\d+)(?!\w)")
+
+
+class Piece(NamedTuple):
+    text: str
+    style: Literal["roman", "italic", "bold"] = "roman"
+    lowered: bool = False
+    colour: str = ""  # the label's own, if empty
+
+
+Label = Sequence[Piece]
+
+
+def node_label(label: str, subscript: str) -> Label:
+    return [Piece(_shown(label), "bold"), Piece(subscript, lowered=True)]
+
+
+def factor_label(label: str) -> Label:
+    """Tables of one letter, such as U or V', are set like matrices."""
+    return [Piece(_shown(label), "bold" if len(label.rstrip("'")) == 1 else "roman")]
+
+
+def nonterminal_label(label: str) -> Label:
+    """The name; the span it got from a sentence, as in X,(0,3), in red."""
+    match = SPAN.fullmatch(label)
+    name, span = match.groups() if match else (label, "")
+    pieces = [Piece(_shown(name), "italic" if len(name.rstrip("'")) == 1 else "roman")]
+    return [*pieces, Piece(span, colour=RED)] if span else pieces
+
+
+def rule_label(name: str) -> Label:
+    """pi_6 becomes the Greek letter with a subscript, wherever it stands."""
+    found: list[Piece] = []
+    for i, text in enumerate(NUMBERED_PI.split(name)):
+        found += [Piece("\u03c0", "italic"), Piece(text, lowered=True)] if i % 2 else [Piece(_shown(text))]
+    return [piece for piece in found if piece.text]
+
+
+def _shown(text: str) -> str:
+    """Characters without a shape of their own as escapes, and not too many of them."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= MAX_CHARACTERS else shown[: MAX_CHARACTERS - 1] + "\u2026"
+
+
+def label_size(label: Label, font: float) -> Size:
+    return sum(_width(piece, font) for piece in label), font * LINE
+
+
+def _width(piece: Piece, font: float) -> float:
+    from matplotlib.textpath import text_to_path
+
+    width, _, _ = text_to_path.get_text_width_height_descent(piece.text, _properties(piece, font), False)
+    return float(width)
+
+
+def _properties(piece: Piece, font: float) -> Any:
+    from matplotlib.font_manager import FontProperties
+
+    return FontProperties(
+        size=font * SUBSCRIPT if piece.lowered else font,
+        style="italic" if piece.style == "italic" else "normal",
+        weight="bold" if piece.style == "bold" else "normal",
+    )
+
+
+class Pen:
+    """Draws on matplotlib axes whose units are points."""
+
+    def __init__(self, axes: Any) -> None:
+        self.axes = axes
+
+    def part(self, part: Part, boxes: Sequence[Box], label: Label) -> None:
+        """A node, factor or nonterminal edge, with its label inside or in the second box."""
+        outline = boxes[0]
+        fill = {"external": INK, "word": RED}.get(part.kind, PAPER)
+        self._outline(outline, fill, RED if part.kind == "word" else INK, round_=part.kind in ("node", "external"))
+        if part.kind in ("factor", "word"):
+            self._background(boxes[1])
+            self.label(label, boxes[1], RED if part.kind == "word" else INK, SMALL_FONT)
+        else:
+            self.label(label, outline, PAPER if part.kind == "external" else INK, FONT)
+
+    def label(self, label: Label, box: Box, colour: str, font: float) -> None:
+        """In the middle of the box; the middle of a line is half a capital above its base."""
+        x = (box.left + box.right - label_size(label, font)[0]) / 2
+        base = (box.bottom + box.top - CAPITAL * font) / 2
+        for piece in label:
+            self.axes.text(
+                x,
+                base - (DROP * font if piece.lowered else 0.0),
+                piece.text,
+                fontproperties=_properties(piece, font),
+                color=piece.colour or colour,
+                parse_math=False,
+                zorder=4,
+            )
+            x += _width(piece, font)
+
+    def line(self, line: Line) -> None:
+        """Straight, or rounded at the bends; once for each time that the edge has this endpoint."""
+        for i in range(line.count):
+            self._stroke(_beside(line.points, DOUBLE * (i - (line.count - 1) / 2)))
+
+    def arrow(self, begin: Point, end: Point) -> None:
+        from matplotlib.patches import FancyArrowPatch
+
+        style = "->,head_length=3,head_width=2"
+        arrow = FancyArrowPatch(
+            begin, end, arrowstyle=style, mutation_scale=1.2, shrinkA=0, shrinkB=0, linewidth=1.0, color=INK
+        )
+        self.axes.add_patch(arrow)
+
+    def _outline(self, box: Box, fill: str, colour: str, round_: bool) -> None:
+        from matplotlib.patches import FancyBboxPatch
+
+        size = (box.right - box.left, box.top - box.bottom)
+        style = f"round,pad=0,rounding_size={min(size) / 2}" if round_ else "square,pad=0"
+        self.axes.add_patch(
+            FancyBboxPatch(
+                box[:2], *size, boxstyle=style, facecolor=fill, edgecolor=colour, linewidth=LINE_WIDTH, zorder=3
+            )
+        )
+
+    def _background(self, box: Box) -> None:
+        from matplotlib.patches import Rectangle
+
+        size = (box.right - box.left, box.top - box.bottom)
+        self.axes.add_patch(Rectangle(box[:2], *size, facecolor=PAPER, edgecolor="none", zorder=2))
+
+    def _stroke(self, points: Sequence[Point]) -> None:
+        from matplotlib.patches import PathPatch
+        from matplotlib.path import Path
+
+        vertices, codes = [points[0]], [Path.MOVETO]
+        for bend, after in zip(points[1:-1], points[2:], strict=True):
+            middle = after if after is points[-1] else ((bend[0] + after[0]) / 2, (bend[1] + after[1]) / 2)
+            vertices += [bend, middle]
+            codes += [Path.CURVE3, Path.CURVE3]
+        if len(points) == 2:
+            vertices.append(points[1])
+            codes.append(Path.LINETO)
+        self.axes.add_patch(
+            PathPatch(Path(vertices, codes), facecolor="none", edgecolor=INK, linewidth=LINE_WIDTH, zorder=1)
+        )
+
+
+def _beside(points: Sequence[Point], by: float) -> list[Point]:
+    """The line moved sideways, at a right angle to the way from its first to its last point."""
+    (x0, y0), (x1, y1) = points[0], points[-1]
+    length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5 or 1.0
+    return [(x + by * (y1 - y0) / length, y - by * (x1 - x0) / length) for x, y in points]
+
+
+def names_of(nodes: Iterable[tuple[str, str]]) -> list[Label]:
+    """Labels of nodes given as (id, label) with subscripts that tell them apart.
+
+    A subscript is the number at the end of the id, or else the place of the node; if that gives two nodes one name, all
+    are numbered by their places.
+    """
+    nodes = list(nodes)
+    found = [(label, _trailing_digits(name) or str(i)) for i, (name, label) in enumerate(nodes, start=1)]
+    if len(set(found)) < len(found):
+        found = [(label, str(i)) for i, (_, label) in enumerate(nodes, start=1)]
+    return [node_label(label, subscript) for label, subscript in found]
+
+
+def _trailing_digits(name: str) -> str:
+    return name[len(name.rstrip("0123456789")) :]
