@@ -495,6 +495,38 @@ def test_what_is_not_json_is_refused(content: bytes, expected: str, tmp_path: Pa
     assert complaint(path) == f"bad.json: {expected}"
 
 
+def places(data: Any) -> list[list[str | int]]:
+    """The path to every part of parsed JSON."""
+    keys = list(data) if isinstance(data, dict) else list(range(len(data))) if isinstance(data, list) else []
+    return [[], *([key, *rest] for key in keys for rest in places(data[key]))]
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 4)
+    | st.floats()
+    | st.sampled_from(["S", "X", "T", "O", "move", "type"]),
+    lambda parts: st.lists(parts, max_size=3) | st.dictionaries(st.sampled_from(["S", "T", "label", "id"]), parts),
+    max_leaves=6,
+)
+
+
+@given(layout=st.sampled_from(sorted(LAYOUTS)), place=st.integers(0), value=PLAIN)
+def test_whatever_stands_anywhere_gives_a_grammar_or_one_line(layout: str, place: int, value: Any) -> None:
+    data: Any = {"top": copy.deepcopy(LAYOUTS[layout])}
+    ways = places(data)[1:]
+    *way, last = ways[place % len(ways)]
+    here = data
+    for key in way:
+        here = here[key]
+    here[last] = value
+    try:
+        from_json(data["top"])
+    except FormatError as error:
+        assert len(str(error).splitlines()) == 1
+
+
 def test_a_newline_in_a_name_does_not_break_the_line(tmp_path: Path) -> None:
     data = copy.deepcopy(LAYOUTS["current"])
     data["grammar"]["rules"][2] |= {"name": "a\nb", "lhs": "Q"}

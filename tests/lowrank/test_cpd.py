@@ -81,7 +81,7 @@ def test_relative_error_is_frobenius() -> None:
 
 
 def test_relative_error_does_not_round_to_float32() -> None:
-    """In float32 the sum of 4096 ones and 1e-4 would lose the small part, and the error with it."""
+    """In float32 the sum 4096 + 1e-4 would lose its small part: an error of 2e-8."""
     cpd = CPD((torch.tensor([[4096.0], [1e-4]]), torch.ones(2, 1)))
     tensor = torch.tensor([[4096.0 + 1e-4]], dtype=torch.float64)
     assert cpd.relative_error(tensor) < 1e-12  # 1e-4 itself is rounded to float32: 4e-12 / 4096
@@ -167,7 +167,8 @@ ONE = torch.ones(2, 3)
             DecompositionError,
             (ONE, ONE.double()),
             None,
-            "CPD: matrix 1 is torch.float64 on cpu but matrix 0 is torch.float32 on cpu; bring them together with .to().",
+            "CPD: matrix 1 is torch.float64 on cpu but matrix 0 is torch.float32 on cpu; "
+            "bring them together with .to().",
         ),
         (
             DecompositionError,
@@ -278,7 +279,7 @@ def test_components_that_are_zero_stay_zero_and_their_rows_uniform() -> None:
     assert mixture.weights.tolist() == [6.0, 0.0, 0.0]
     assert mixture.matrices[0][2].tolist() == [0.5, 0.5]
     for form in (conditional, mixture):
-        for gradient in torch.autograd.grad(form.reconstruct().square().sum(), (first, second)):
+        for gradient in torch.autograd.grad(form.reconstruct().square().sum(), (first, second), retain_graph=True):
             assert gradient.isfinite().all()
         rows = sum(matrix.square().sum() for matrix in form.matrices)
         assert isinstance(rows, Tensor)
@@ -335,7 +336,7 @@ def test_fit_finds_components_of_small_norm(seed: int) -> None:
     needs_tensorly()
     cpd = random_cpd(5, 7, 3, 5, seed=seed, weighted=False)
     tensor = CPD(cpd.matrices, torch.tensor([1.0, 1.0, 1.0, 1.0, 1e-4], dtype=torch.float64)).reconstruct()
-    CPD.fit(tensor, 5, seed=seed).cpd.check(tensor, tolerance=FIT)
+    CPD.fit(tensor, 5, seed=seed, restarts=30).cpd.check(tensor, tolerance=FIT)
 
 
 def test_fit_beats_the_noise() -> None:
@@ -377,14 +378,15 @@ def test_fit_does_not_depend_on_scale(scale: float) -> None:
 
 
 def test_fit_by_hals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happens beyond `MAX_POLISHED`. Without the polish 1e-3 is what 300 iterations reach here."""
+    """What happens beyond `MAX_POLISHED`."""
     needs_tensorly()
     monkeypatch.setattr("rankspace.lowrank.cpd.MAX_POLISHED", 0)
-    tensor = random_cpd(4, 9, 8, 7, weighted=False).reconstruct()
-    one, three = (CPD.fit(tensor, 4, restarts=restarts, max_iterations=300) for restarts in (1, 3))
-    three.cpd.check(tensor, tolerance=1e-3)
+    tensor = random_cpd(2, 5, 4, 3, weighted=False).reconstruct()
+    one, three = (CPD.fit(tensor, 2, restarts=restarts, max_iterations=60) for restarts in (1, 3))
+    three.cpd.check(tensor, tolerance=1e-3)  # a long way from the start, whose error is about 1; HALS needs its time
     assert three.relative_error <= one.relative_error
     assert (three.restarts, one.restarts) == (3, 1)
+    assert one.iterations == 60
 
 
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])

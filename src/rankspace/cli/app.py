@@ -58,13 +58,20 @@ def _run(arguments: list[str]) -> int:
         return _complain(str(error))
 
 
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> bool:
+    if wanted:
         print(f"rankspace {__version__}")
         raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 def _usage(error: Any) -> str:

@@ -45,7 +45,10 @@ def check(
     if strict:
         refuse_useless(fgg, file)
     summary = summarise(fgg, file)
-    print_json(summary) if as_json else print_summary(summary)
+    if as_json:
+        print_json(summary)
+    else:
+        print_summary(summary)
 
 
 @app.command()

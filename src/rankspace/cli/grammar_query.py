@@ -21,7 +21,7 @@ NAMES = {
     "z": "Z",
     "log_z": "log Z",
     "weight": "best weight",
-    "log_weight": "log of it",
+    "log_weight": "log weight",
     "possible": "possible",
     "count": "derivations with assignments",
     "entropy": "entropy",
@@ -64,6 +64,7 @@ def answer(fgg: FGG, semiring: SemiringName) -> dict[str, Any]:
         return ends | {"possible": sum_product(fgg, "boolean").tolist()}
     if semiring == "counting":
         count = sum_product(fgg, "counting")
+        sys.set_int_max_str_digits(0)  # it may have more digits than Python prints of its own accord
         return ends | {"count": count if isinstance(count, int) else count.tolist()}
     if semiring == "entropy":
         log_z, entropy = sum_product(fgg, "entropy")
@@ -130,7 +131,6 @@ def _text(key: str, quantities: Mapping[str, Any]) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        sys.set_int_max_str_digits(0)  # a count may have more digits than Python prints of its own accord
         return str(value)
     log = quantities.get(f"log_{key}")
     in_range = sys.float_info.min <= value <= sys.float_info.max

@@ -26,7 +26,9 @@ def print_line(text: str) -> None:
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """Names and what they are, in two columns."""
-    table = Table.grid(padding=(0, 2))
+    table = Table.grid("", "", padding=(0, 2))
+    for column in table.columns:
+        column.overflow = "fold"
     for name, text in pairs:
         table.add_row(name, text)
     _console().print(table)

@@ -4,8 +4,10 @@ A semiring says how factors are lifted to its elements and gives four array oper
 everything else from them. Weights that are zero stay exactly zero in each of them: no epsilon, no NaN.
 """
 
+import string
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -108,10 +110,14 @@ class Real(_TensorSemiring):
     ) -> Tensor:
         if set(left_axes) == set(right_axes):  # nothing for a matrix product to do
             return super().contract_pair(left, left_axes, right, right_axes, output)
-        place = {axis: i for i, axis in enumerate(dict.fromkeys([*left_axes, *right_axes]))}
-        return torch.einsum(
-            left, [place[a] for a in left_axes], right, [place[a] for a in right_axes], [place[a] for a in output]
-        )
+        return torch.einsum(_equation(tuple(left_axes), tuple(right_axes), tuple(output)), left, right)
+
+
+@lru_cache(maxsize=4096)
+def _equation(left: tuple[str, ...], right: tuple[str, ...], output: tuple[str, ...]) -> str:
+    letter = {axis: string.ascii_letters[i] for i, axis in enumerate(dict.fromkeys(left + right))}
+    terms = ["".join(letter[axis] for axis in axes) for axes in (left, right, output)]
+    return f"{terms[0]},{terms[1]}->{terms[2]}"
 
 
 class Support(Real):

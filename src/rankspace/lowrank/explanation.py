@@ -1,10 +1,11 @@
 """What the rank-space compiler did, for people: merged factors, summed states, and costs before and after."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from math import prod
 
 from rankspace.fgg import FGG, Rule
-from rankspace.fgg.contraction import contraction_flops
+from rankspace.fgg.contraction import plan_contraction
+from rankspace.lowrank.decomposition import state_labels
 from rankspace.lowrank.rank_space import RankSpace
 
 
@@ -12,6 +13,7 @@ def explain(grammar: RankSpace) -> str:
     """The derivation of a rank-space grammar, line by line."""
     if grammar.original is None or grammar.factored is None:
         return "This grammar was not compiled: its history is not known."
+    words = set(grammar.domains) - state_labels(grammar.original) - grammar.rank_labels
     return "\n".join(
         [
             "1. Merge the factors of each rule and decompose them",
@@ -20,10 +22,10 @@ def explain(grammar: RankSpace) -> str:
             *_indent(_tables(grammar) or ["no state could be summed out"]),
             "3. The grammar over ranks",
             *_indent(f"{rule.name}: {spell(rule, grammar)}" for rule in grammar.rules),
-            "Operations per application of a rule (two per multiply-add)",
-            *_indent(_costs("original", grammar.original)),
-            *_indent(_costs("factored", grammar.factored)),
-            *_indent(_costs("rank space", grammar)),
+            "Operations per application of a rule, words observed (two per multiply-add)",
+            *_indent(_costs("original", grammar.original, words)),
+            *_indent(_costs("factored", grammar.factored, words)),
+            *_indent(_costs("rank space", grammar, words)),
         ]
     )
 
@@ -34,10 +36,13 @@ def spell(rule: Rule, fgg: FGG) -> str:
     return f"{rule.lhs}({', '.join(rule.rhs.external)}) -> {right or '1'}"
 
 
-def rule_flops(rule: Rule, fgg: FGG) -> int:
-    """Operations of one contraction of a right-hand side, in the order `sum_product` uses."""
-    sizes = {node.id: fgg.size(node.label) for node in rule.rhs.nodes}
-    return contraction_flops([edge.nodes for edge in rule.rhs.edges], rule.rhs.external, sizes)
+def rule_flops(rule: Rule, fgg: FGG, observed: Collection[str] = ()) -> int:
+    """Operations of one contraction of a right-hand side, in the order `sum_product` uses.
+
+    Nodes with an `observed` label have one value each.
+    """
+    sizes = tuple((node.id, 1 if node.label in observed else fgg.size(node.label)) for node in rule.rhs.nodes)
+    return plan_contraction(tuple(edge.nodes for edge in rule.rhs.edges), rule.rhs.external, sizes).flops
 
 
 def _decompositions(grammar: RankSpace) -> list[str]:
@@ -62,8 +67,8 @@ def _tables(grammar: RankSpace) -> list[str]:
     return lines
 
 
-def _costs(title: str, fgg: FGG) -> list[str]:
-    return [f"{title:<10} {rule.name:<6} {rule_flops(rule, fgg):>20,}" for rule in fgg.rules]
+def _costs(title: str, fgg: FGG, words: Collection[str]) -> list[str]:
+    return [f"{title:<10} {rule.name:<6} {rule_flops(rule, fgg, words):>20,}" for rule in fgg.rules]
 
 
 def _indent(lines: Iterable[str]) -> list[str]:

@@ -3,10 +3,13 @@
 Labels are set piece by piece without any markup, so every character stands for itself.
 """
 
+import importlib
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from rankspace.errors import MissingExtraError
 from rankspace.viz.layers import Box, Part, Point, Size
 from rankspace.viz.layout import Line
 
@@ -17,8 +20,18 @@ MAX_CHARACTERS = 40  # of one label; longer ones end in an ellipsis
 LINE_WIDTH = 0.8
 DOUBLE = 3.0  # between the lines to one endpoint
 INK, PAPER, RED = "black", "white", "#b01010"  # in greyscale, red is a dark grey
-SPAN = re.compile(r"(.*?)(,\(\d+(?:,\d+)?\))", re.DOTALL)  # X,(0,3): names of conjoined nonterminals
+SPAN = re.compile(r"(.*?,)(\(\d+(?:,\d+)?\))", re.DOTALL)  # X,(0,3): names of conjoined nonterminals
 NUMBERED_PI = re.compile(r"(?<![A-Za-z])pi_(\d+)(?!\w)")
+
+
+def matplotlib(module: str = "") -> Any:
+    """matplotlib or one of its modules, which are imported only when something is drawn."""
+    try:
+        return importlib.import_module(f"matplotlib{module}")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "draw_rules: matplotlib is not installed; install it with pip install 'rankspace[pictures]'."
+        ) from error
 
 
 class Piece(NamedTuple):
@@ -44,7 +57,7 @@ def nonterminal_label(label: str) -> Label:
     """The name; the span it got from a sentence, as in X,(0,3), in red."""
     match = SPAN.fullmatch(label)
     name, span = match.groups() if match else (label, "")
-    pieces = [Piece(_shown(name), "italic" if len(name.rstrip("'")) == 1 else "roman")]
+    pieces = [Piece(_shown(name), "italic" if len(name.rstrip("',")) == 1 else "roman")]
     return [*pieces, Piece(span, colour=RED)] if span else pieces
 
 
@@ -67,16 +80,14 @@ def label_size(label: Label, font: float) -> Size:
 
 
 def _width(piece: Piece, font: float) -> float:
-    from matplotlib.textpath import text_to_path
-
-    width, _, _ = text_to_path.get_text_width_height_descent(piece.text, _properties(piece, font), False)
+    width, _, _ = matplotlib(".textpath").text_to_path.get_text_width_height_descent(
+        piece.text, _properties(piece, font), False
+    )
     return float(width)
 
 
 def _properties(piece: Piece, font: float) -> Any:
-    from matplotlib.font_manager import FontProperties
-
-    return FontProperties(
+    return matplotlib(".font_manager").FontProperties(
         size=font * SUBSCRIPT if piece.lowered else font,
         style="italic" if piece.style == "italic" else "normal",
         weight="bold" if piece.style == "bold" else "normal",
@@ -93,7 +104,7 @@ class Pen:
         """A node, factor or nonterminal edge, with its label inside or in the second box."""
         outline = boxes[0]
         fill = {"external": INK, "word": RED}.get(part.kind, PAPER)
-        self._outline(outline, fill, RED if part.kind == "word" else INK, round_=part.kind in ("node", "external"))
+        self._shape(outline, fill, RED if part.kind == "word" else INK, is_round=part.kind in ("node", "external"))
         if part.kind in ("factor", "word"):
             self._background(boxes[1])
             self.label(label, boxes[1], RED if part.kind == "word" else INK, SMALL_FONT)
@@ -118,50 +129,65 @@ class Pen:
 
     def line(self, line: Line) -> None:
         """Straight, or rounded at the bends; once for each time that the edge has this endpoint."""
-        for i in range(line.count):
-            self._stroke(_beside(line.points, DOUBLE * (i - (line.count - 1) / 2)))
+        for i in range(line.times):
+            self._stroke(_beside(line.points, DOUBLE * (i - (line.times - 1) / 2)))
 
     def arrow(self, begin: Point, end: Point) -> None:
-        from matplotlib.patches import FancyArrowPatch
-
         style = "->,head_length=3,head_width=2"
-        arrow = FancyArrowPatch(
+        arrow = matplotlib(".patches").FancyArrowPatch(
             begin, end, arrowstyle=style, mutation_scale=1.2, shrinkA=0, shrinkB=0, linewidth=1.0, color=INK
         )
         self.axes.add_patch(arrow)
 
-    def _outline(self, box: Box, fill: str, colour: str, round_: bool) -> None:
-        from matplotlib.patches import FancyBboxPatch
-
-        size = (box.right - box.left, box.top - box.bottom)
-        style = f"round,pad=0,rounding_size={min(size) / 2}" if round_ else "square,pad=0"
-        self.axes.add_patch(
-            FancyBboxPatch(
-                box[:2], *size, boxstyle=style, facecolor=fill, edgecolor=colour, linewidth=LINE_WIDTH, zorder=3
+    def _shape(self, box: Box, fill: str, colour: str, is_round: bool) -> None:
+        style = {"facecolor": fill, "edgecolor": colour, "linewidth": LINE_WIDTH, "zorder": 3}
+        if is_round:
+            self.axes.add_patch(matplotlib(".patches").PathPatch(_stadium(box), **style))
+        else:
+            self.axes.add_patch(
+                matplotlib(".patches").Rectangle(box[:2], box.right - box.left, box.top - box.bottom, **style)
             )
-        )
 
     def _background(self, box: Box) -> None:
-        from matplotlib.patches import Rectangle
-
         size = (box.right - box.left, box.top - box.bottom)
-        self.axes.add_patch(Rectangle(box[:2], *size, facecolor=PAPER, edgecolor="none", zorder=2))
+        self.axes.add_patch(
+            matplotlib(".patches").Rectangle(box[:2], *size, facecolor=PAPER, edgecolor="none", zorder=2)
+        )
 
     def _stroke(self, points: Sequence[Point]) -> None:
-        from matplotlib.patches import PathPatch
-        from matplotlib.path import Path
-
-        vertices, codes = [points[0]], [Path.MOVETO]
-        for bend, after in zip(points[1:-1], points[2:], strict=True):
-            middle = after if after is points[-1] else ((bend[0] + after[0]) / 2, (bend[1] + after[1]) / 2)
-            vertices += [bend, middle]
-            codes += [Path.CURVE3, Path.CURVE3]
-        if len(points) == 2:
-            vertices.append(points[1])
-            codes.append(Path.LINETO)
+        path = _smooth(points) if len(points) > 2 else matplotlib(".path").Path(points)
         self.axes.add_patch(
-            PathPatch(Path(vertices, codes), facecolor="none", edgecolor=INK, linewidth=LINE_WIDTH, zorder=1)
+            matplotlib(".patches").PathPatch(path, facecolor="none", edgecolor=INK, linewidth=LINE_WIDTH, zorder=1)
         )
+
+
+def _stadium(box: Box) -> Any:
+    """The path of a circle, pulled apart to the left and right if the box is wider than high."""
+    path = matplotlib(".path").Path
+    radius, y = (box.top - box.bottom) / 2, (box.top + box.bottom) / 2
+    right, left = path.arc(-90, 90), path.arc(90, 270)
+    vertices = [(box.right + radius * (x - 1), y + radius * up) for x, up in right.vertices]
+    vertices += [(box.left + radius * (x + 1), y + radius * up) for x, up in left.vertices]
+    return path([*vertices, vertices[0]], [*right.codes, path.LINETO, *left.codes[1:], path.CLOSEPOLY])
+
+
+def _smooth(points: Sequence[Point]) -> Any:
+    """A path of cubic curves: straight through each layer that is passed, rounded between the layers."""
+    path = matplotlib(".path").Path
+    vertices = [points[0]]
+    for i, (begin, end) in enumerate(pairwise(points)):
+        along = (0.0, 0.0) if i % 2 else _half_way(points[1], points[2], begin, end)
+        first = begin if i == 0 else (begin[0] + along[0], begin[1] + along[1])
+        second = end if i == len(points) - 2 else (end[0] - along[0], end[1] - along[1])
+        vertices += [first, second, end]
+    return path(vertices, [path.MOVETO, *[path.CURVE4] * (len(vertices) - 1)])
+
+
+def _half_way(enter: Point, leave: Point, begin: Point, end: Point) -> Point:
+    """Half of the way from `begin` to `end`, in the direction in which the layers are passed."""
+    x, y = leave[0] - enter[0], leave[1] - enter[1]
+    share = ((end[0] - begin[0]) * x + (end[1] - begin[1]) * y) / (x * x + y * y) / 2
+    return share * x, share * y
 
 
 def _beside(points: Sequence[Point], by: float) -> list[Point]:

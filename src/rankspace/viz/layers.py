@@ -4,17 +4,23 @@ Geometry alone, in points, y upwards. Layers follow the distance from the source
 their nodes. A line that passes a layer on its way has a bend there, so that room is left for it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, combinations, pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from statistics import fmean
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 Point = tuple[float, float]
 Size = tuple[float, float]
 
-LAYER_GAP = 11.0  # between neighbouring layers
-PART_GAP = 9.0  # between neighbours in one layer
-FLATTEST = 0.45  # rise over run of the flattest line between two layers
-SWEEPS = 200  # at most; most graphs settle in ten
+LAYER_GAP = 12.0  # between the parts of neighbouring layers
+PART_GAP = 14.0  # between neighbours in one layer
+CLEARANCE = 5.0  # between a label and the parts of other layers
+FLATTEST = 0.6  # rise over run of the flattest line between two layers
+LEAF, LONG_LINE = 1000.0, 300.0  # how hard their ends pull, against 1 for other lines: leaves hang straight
+STEPS = 200  # of the search for the best places, at most; one for each two neighbours that touch is usual
 
 
 class Box(NamedTuple):
@@ -28,20 +34,21 @@ class Box(NamedTuple):
         (x, y), (width, height) = centre, size
         return cls(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
 
+    @classmethod
+    def joining(cls, boxes: Sequence["Box"]) -> "Box":
+        lefts, bottoms, rights, tops = zip(*boxes, strict=True)
+        return cls(min(lefts), min(bottoms), max(rights), max(tops))
+
     def moved(self, right: float, up: float) -> "Box":
         return Box(self.left + right, self.bottom + up, self.right + right, self.top + up)
 
-    def mirrored(self) -> "Box":
-        """The box after the mirror (x, y) -> (-y, -x), which turns down into right and right into down."""
-        return Box(-self.top, -self.right, -self.bottom, -self.left)
+    def mapped(self, map_: Callable[[Point], Point]) -> "Box":
+        """The box between the images of two opposite corners."""
+        (x0, y0), (x1, y1) = map_(self[:2]), map_(self[2:])
+        return Box(min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
 
-    def joined(self, other: "Box") -> "Box":
-        return Box(
-            min(self.left, other.left),
-            min(self.bottom, other.bottom),
-            max(self.right, other.right),
-            max(self.top, other.top),
-        )
+    def widened(self, by: float) -> "Box":
+        return Box(self.left - by, self.bottom - by, self.right + by, self.top + by)
 
     def meets(self, other: "Box") -> bool:
         beside = self.right <= other.left or other.right <= self.left
@@ -56,7 +63,7 @@ class Part(NamedTuple):
 
 
 class Bend(NamedTuple):
-    """The point of a layer that the line between two parts of other layers passes through."""
+    """Where the line between two parts passes through a layer between theirs."""
 
     upper: Part
     lower: Part
@@ -64,163 +71,196 @@ class Bend(NamedTuple):
 
 
 Spot = Part | Bend
+Graph = Mapping[Part, Sequence[Part]]  # the neighbours of each part
 Layers = list[list[Spot]]
-Links = Mapping[Spot, Sequence[Spot]]
-BEND = Box(-2.0, 0.0, 2.0, 0.0)  # room for a line that passes through a layer
+Links = Mapping[Spot, Sequence[Spot]]  # the neighbours of each spot, all in the layers next to its own
+Boxes = Mapping[Spot, Sequence[Box]]  # around the origin: the part itself, then what belongs to it
+ROOM_FOR_A_LINE = (Box(-2.0, 0.0, 2.0, 0.0),)
 
 
-def place_in_layers(
-    neighbours: Mapping[Part, Sequence[Part]], sources: Sequence[Part], extents: Mapping[Part, Box]
-) -> dict[Spot, Point]:
-    """Centres of the parts that have an extent (given around the origin), and of the bends between them.
+class Gap(NamedTuple):
+    """What must lie between the centres of two neighbours in a layer, given by number."""
 
-    The first layer is at y = 0 and keeps the order of the sources.
-    """
-    inner = {part: [other for other in neighbours[part] if other in extents] for part in extents}
+    left: int
+    right: int
+    width: float
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Centres of parts; for lines that pass layers, the points in which they enter and leave them, from the top."""
+
+    centres: Mapping[Part, Point]
+    bends: Mapping[tuple[Part, Part], Sequence[Point]]  # by upper and lower end
+
+    def mapped(self, map_: Callable[[Point], Point]) -> "Placement":
+        return Placement(
+            {part: map_(point) for part, point in self.centres.items()},
+            {ends: [map_(point) for point in points] for ends, points in self.bends.items()},
+        )
+
+    def moved(self, by: Point) -> "Placement":
+        return self.mapped(lambda point: (point[0] + by[0], point[1] + by[1]))
+
+    def joined(self, other: "Placement") -> "Placement":
+        return Placement({**self.centres, **other.centres}, {**self.bends, **other.bends})
+
+
+def place_in_layers(graph: Graph, sources: Sequence[Part], boxes: Mapping[Part, Sequence[Box]]) -> Placement:
+    """Places the parts that have boxes. The first layer is at y = 0 and keeps the order of the sources."""
+    inner = {part: [other for other in graph[part] if other in boxes] for part in boxes}
     layers, links = _layers_and_links(inner, distances(inner, sources))
     layers = _untangled(layers, links)
-    boxes = {spot: extents[spot] if isinstance(spot, Part) else BEND for layer in layers for spot in layer}
-    xs = _across(layers, links, boxes)
-    ys = _down(layers, links, boxes, xs)
-    return {spot: (xs[spot], y) for layer, y in zip(layers, ys, strict=True) for spot in layer}
+    rooms = {spot: boxes[spot] if isinstance(spot, Part) else ROOM_FOR_A_LINE for layer in layers for spot in layer}
+    xs = _across(layers, links, rooms)
+    centres: dict[Part, Point] = {}
+    bends: dict[tuple[Part, Part], list[Point]] = {}
+    for layer, y in zip(layers, _down(layers, links, rooms, xs), strict=True):
+        whole = Box.joining([rooms[spot][0] for spot in layer])
+        for spot in layer:
+            if isinstance(spot, Part):
+                centres[spot] = xs[spot], y
+            else:
+                way = bends.setdefault((spot.upper, spot.lower), [])
+                way += [(xs[spot], y + whole.top), (xs[spot], y + whole.bottom)]
+    return Placement(centres, bends)
 
 
-def distances(neighbours: Mapping[Part, Sequence[Part]], sources: Sequence[Part]) -> dict[Part, int]:
+def distances(graph: Graph, sources: Sequence[Part]) -> dict[Part, int]:
     """Layer of each part of a connected graph: the flow passes nonterminal edges only where there is no other way."""
     found = dict.fromkeys(sources, 0)
     frontier = list(sources)
     while frontier:
         for part in frontier:  # it grows as we walk it
-            for other in neighbours[part]:
+            for other in graph[part]:
                 if other not in found and other.kind != "nonterminal":
                     found[other] = found[part] + 1
                     frontier.append(other)
-        frontier = _first_gate(neighbours, found)
-        found.update({gate: 1 + max(found[node] for node in neighbours[gate] if node in found) for gate in frontier})
-    return found | {
-        part: 1 + max(found[node] for node in nodes) for part, nodes in neighbours.items() if part not in found
-    }
+        frontier = _first_gate(graph, found)
+        found.update({gate: 1 + max(found[node] for node in graph[gate] if node in found) for gate in frontier})
+    return found | {part: 1 + max(found[node] for node in graph[part]) for part in graph if part not in found}
 
 
-def _first_gate(neighbours: Mapping[Part, Sequence[Part]], found: Mapping[Part, int]) -> list[Part]:
+def _first_gate(graph: Graph, found: Mapping[Part, int]) -> list[Part]:
     """The first nonterminal edge, if any, that leads from nodes with a layer to nodes without one."""
-    for part, nodes in neighbours.items():
+    for part, nodes in graph.items():
         if part not in found and any(node in found for node in nodes) and any(node not in found for node in nodes):
             return [part]
     return []
 
 
-def _layers_and_links(
-    neighbours: Mapping[Part, Sequence[Part]], depth: Mapping[Part, int]
-) -> tuple[Layers, dict[Spot, list[Spot]]]:
-    """Parts and bends by layer, and the links of each to those in the layers next to its own."""
+def _layers_and_links(graph: Graph, depth: Mapping[Part, int]) -> tuple[Layers, Links]:
     layers: Layers = [[] for _ in range(max(depth.values()) + 1)]
     links: dict[Spot, list[Spot]] = {part: [] for part in depth}
     for part, number in depth.items():
         layers[number].append(part)
-    for upper, first in depth.items():
-        for lower in neighbours[upper]:
-            bends = [Bend(upper, lower, number) for number in range(first + 1, depth[lower])]
-            for bend in bends:
-                layers[bend.layer].append(bend)
-            for a, b in pairwise([upper, *bends, lower]) if depth[lower] > first else ():
-                links.setdefault(a, []).append(b)
-                links.setdefault(b, []).append(a)
+    for upper, lower in ((part, other) for part in depth for other in graph[part] if depth[part] < depth[other]):
+        bends = [Bend(upper, lower, number) for number in range(depth[upper] + 1, depth[lower])]
+        for bend in bends:
+            layers[bend.layer].append(bend)
+        way: list[Spot] = [upper, *bends, lower]
+        for a, b in pairwise(way):
+            links.setdefault(a, []).append(b)
+            links.setdefault(b, []).append(a)
     return layers, links
 
 
 def _untangled(layers: Layers, links: Links) -> Layers:
-    """The layers but the first reordered by barycentres, where that makes fewer lines cross.
+    """The layers below the first in an order with fewer crossings: long lines on the right or left, then barycentres.
 
-    Nonterminal edges keep their order, which is the order of the sentence.
+    Nonterminal edges keep their order, which is that of the sentence.
     """
-    given = {part: i for i, part in enumerate(part for layer in layers for part in layer)}
+    given = {spot: i for i, spot in enumerate(spot for layer in layers for spot in layer)}
 
     def cost(layers: Layers) -> tuple[int, int]:
-        names = [[given[spot] for spot in layer if getattr(spot, "kind", "") == "nonterminal"] for layer in layers]
+        names = [
+            [given[spot] for spot in layer if isinstance(spot, Part) and spot.kind == "nonterminal"] for layer in layers
+        ]
         swapped = sum(a > b for layer in names for a, b in combinations(layer, 2))
         return swapped, sum(_crossings(upper, lower, links) for upper, lower in pairwise(layers))
 
-    best, now = layers, layers
-    for sweep in range(4):
-        if cost(best) == (0, 0):
-            break
-        now = _sorted_by_barycentre(now, links, downwards=sweep % 2 == 0)
-        best = min(best, now, key=cost)
-    return best
+    tried = [layers, [sorted(layer, key=lambda spot: isinstance(spot, Part)) for layer in layers]]
+    if min(map(cost, tried)) > (0, 0):
+        for start in tuple(tried):
+            now = start
+            for downwards in (True, False, True):
+                now = _sorted_by_barycentre(now, links, downwards)
+                tried.append(now)
+    return min(tried, key=cost)
 
 
-def _crossings(upper: list[Spot], lower: list[Spot], links: Links) -> int:
-    place = {part: i for i, part in enumerate(lower)}
-    lines = [(i, place[other]) for i, part in enumerate(upper) for other in links[part] if other in place]
+def _crossings(upper: Sequence[Spot], lower: Sequence[Spot], links: Links) -> int:
+    place = {spot: i for i, spot in enumerate(lower)}
+    lines = [(i, place[other]) for i, spot in enumerate(upper) for other in links[spot] if other in place]
     return sum((a - c) * (b - d) < 0 for (a, b), (c, d) in combinations(lines, 2))
 
 
 def _sorted_by_barycentre(layers: Layers, links: Links, downwards: bool) -> Layers:
-    """One sweep: each layer but the first sorted by the mean place of its neighbours in the layer before it."""
+    """One sweep: each layer but the first sorted by the mean place of its neighbours in the layer swept before it."""
     result = list(layers)
-    numbers = range(1, len(layers)) if downwards else range(len(layers) - 2, 0, -1)
-    for number in numbers:
-        fixed = result[number - 1 if downwards else number + 1]
-        place = {part: i for i, part in enumerate(fixed)}
-        means = {}
-        for i, part in enumerate(result[number]):
-            places = [place[other] for other in links[part] if other in place]
-            means[part] = sum(places) / len(places) if places else float(i)
-        result[number] = sorted(result[number], key=lambda part, means=means: means[part])
+    for number in range(1, len(layers)) if downwards else range(len(layers) - 2, 0, -1):
+        place = {spot: float(i) for i, spot in enumerate(result[number - 1 if downwards else number + 1])}
+        means = {
+            spot: fmean([place[other] for other in links[spot] if other in place] or [i])
+            for i, spot in enumerate(result[number])
+        }
+        result[number] = sorted(result[number], key=means.__getitem__)
     return result
 
 
-def _across(layers: Layers, links: Links, boxes: Mapping[Spot, Box]) -> dict[Spot, float]:
-    """x of each part: near the mean of its neighbours, as far as the parts of its layer leave it room.
-
-    Lines to parts with no other neighbour pull harder, so that leaves hang straight; hardest at last.
-    """
-    gaps = [[boxes[a].right + PART_GAP - boxes[b].left for a, b in pairwise(layer)] for layer in layers]
-    xs: dict[Spot, float] = {}
-    for layer, apart in zip(layers, gaps, strict=True):
-        xs.update(zip(layer, _apart([0.0] * len(layer), apart), strict=True))
-    for pull in (8.0, 1000.0):
-        for _ in range(SWEEPS):
-            before = dict(xs)
-            for layer, apart in zip([*layers, *layers[::-1]], [*gaps, *gaps[::-1]], strict=True):
-                wanted = [_wanted(part, links, xs, pull) for part in layer]
-                xs.update(zip(layer, _apart(wanted, apart), strict=True))
-            if max(abs(xs[part] - before[part]) for part in xs) < 0.01:
-                break
+def _across(layers: Layers, links: Links, boxes: Boxes) -> dict[Spot, float]:
+    """x of each spot: as near to its neighbours as the others of its layer leave it room, in least squares."""
+    whole = {spot: Box.joining(boxes[spot]) for spot in boxes}
+    place = {spot: i for i, spot in enumerate(boxes)}
+    leaves = {spot for layer in layers[1:] for spot in layer if len(links[spot]) == 1}
+    springs = np.eye(len(place)) * 1e-6  # holds the picture as a whole in its place
+    for spot, other in ((spot, other) for spot in links for other in links[spot]):
+        leaf, bend = {spot, other} & leaves, isinstance(spot, Bend) or isinstance(other, Bend)
+        stiffness = LEAF if leaf else LONG_LINE if bend else 1.0
+        springs[place[spot], place[spot]] += stiffness
+        springs[place[spot], place[other]] -= stiffness
+    pairs = [pair for layer in layers for pair in pairwise(layer)]
+    gaps = [Gap(place[a], place[b], whole[a].right + PART_GAP - whole[b].left) for a, b in pairs]
+    xs = dict(zip(place, _relaxed(springs, gaps), strict=True))
+    for layer in layers:  # what numerics or an unfinished search left too close
+        for a, b in pairwise(layer):
+            xs[b] = max(xs[b], xs[a] + whole[a].right + PART_GAP - whole[b].left)
     return xs
 
 
-def _wanted(part: Spot, links: Links, xs: Mapping[Spot, float], pull: float) -> float:
-    """The weighted mean of a part's neighbours; where it stands, if it has none."""
-    weights = [pull if len(links[part]) == 1 or len(links[other]) == 1 else 1.0 for other in links[part]]
-    if not weights:
-        return xs[part]
-    return sum(weight * xs[other] for weight, other in zip(weights, links[part], strict=True)) / sum(weights)
+def _relaxed(springs: np.ndarray, gaps: Sequence[Gap]) -> list[float]:
+    """The x with x[b] - x[a] >= width for each gap that minimise the energy of the springs: an active-set search."""
+    tight: list[Gap] = []
+    for _ in range(STEPS):
+        constraints = np.zeros((len(tight), len(springs)))
+        for row, gap in zip(constraints, tight, strict=True):
+            row[gap.left], row[gap.right] = -1.0, 1.0
+        system = np.block([[springs, constraints.T], [constraints, np.zeros((len(tight), len(tight)))]])
+        solution = np.linalg.solve(system, [0.0] * len(springs) + [gap.width for gap in tight])
+        xs, pushes = solution[: len(springs)].tolist(), (-solution[len(springs) :]).tolist()
+        if tight and min(pushes) < -1e-9:  # a gap that pulls instead of pushing
+            del tight[pushes.index(min(pushes))]
+            continue
+        lacking = [gap.width - xs[gap.right] + xs[gap.left] for gap in gaps]
+        if not lacking or max(lacking) < 1e-6:
+            break
+        tight.append(gaps[lacking.index(max(lacking))])
+    return xs
 
 
-def _apart(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """The places nearest to the wanted ones (least squares) that keep the gaps: isotonic regression."""
-    offsets = list(accumulate(gaps, initial=0.0))
-    groups: list[list[float]] = []
-    for want, offset in zip(wanted, offsets, strict=True):
-        groups.append([want - offset])
-        while len(groups) > 1 and _mean(groups[-2]) >= _mean(groups[-1]):
-            last = groups.pop()
-            groups[-1] += last
-    level = [_mean(group) for group in groups for _ in group]
-    return [place + offset for place, offset in zip(level, offsets, strict=True)]
-
-
-def _mean(values: Collection[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _down(layers: Layers, links: Links, boxes: Mapping[Spot, Box], xs: Mapping[Spot, float]) -> list[float]:
-    """y of each layer: below the layer before, and further down where a line between the two would be too flat."""
-    ys = [0.0]
+def _down(layers: Layers, links: Links, boxes: Boxes, xs: Mapping[Spot, float]) -> list[float]:
+    """y of each layer: below the layer before it, clear of all labels, and so deep that no line is too flat."""
+    ys, placed = [0.0], [box.moved(xs[spot], 0.0) for spot in layers[0] for box in boxes[spot]]
     for upper, lower in pairwise(layers):
-        low, high = min(boxes[part].bottom for part in upper), max(boxes[part].top for part in lower)
-        runs = [abs(xs[part] - xs[other]) for part in upper for other in links[part] if other in lower]
-        ys.append(ys[-1] - max(LAYER_GAP + high - low, FLATTEST * max(runs, default=0.0)))
+        room = max(boxes[spot][0].top for spot in lower) - min(boxes[spot][0].bottom for spot in upper)
+        runs = [abs(xs[spot] - xs[other]) for spot in upper for other in links[spot] if other in lower]
+        y = ys[-1] - max(LAYER_GAP + room, FLATTEST * max(runs, default=0.0))
+        fresh = [box.moved(xs[spot], 0.0) for spot in lower for box in boxes[spot]]
+        for box in fresh:
+            above = [
+                old.bottom for old in placed if old.left - CLEARANCE < box.right and box.left < old.right + CLEARANCE
+            ]
+            y = min([y, *(bottom - CLEARANCE - box.top for bottom in above)])
+        placed += [box.moved(0.0, y) for box in fresh]
+        ys.append(y)
     return ys

@@ -6,17 +6,19 @@ or to the right (chains), where words and other dead ends hang below the chain.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from math import dist
+from functools import cached_property
+from math import ceil, dist
+from statistics import fmean
 from typing import Literal, NamedTuple
 
-from rankspace.viz.layers import Bend, Box, Part, Point, Size, Spot, distances, place_in_layers
+from rankspace.viz.layers import Box, Part, Placement, Point, Size, distances, place_in_layers
 
 Direction = Literal["down", "right"]
 Side = Literal["left", "right", "above", "below"]
 
+CLEARANCE = 4.0  # between a line that could also bend and what it passes
 COMPONENT_GAP = 16.0  # between components, which no edge connects
-LABEL_GAP = 2.5  # between a factor and its label
+LABEL_GAP = 3.0  # between a factor and its label
 
 
 class Shape(NamedTuple):
@@ -53,10 +55,10 @@ class Sketch:
 
 
 class Line(NamedTuple):
-    """From an edge to a node, through bends if there are any; `count` times where the edge has that node so often."""
+    """From an edge to a node, through bends if there are any, and as many times as the edge has this endpoint."""
 
     points: list[Point]
-    count: int
+    times: int
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,11 @@ class Layout:
     def box(self) -> Box:
         """Around everything; a point if there is nothing."""
         found = [box for boxes in self.boxes.values() for box in boxes]
-        return reduce(Box.joined, found) if found else Box(0.0, 0.0, 0.0, 0.0)
+        return Box.joining(found) if found else Box(0.0, 0.0, 0.0, 0.0)
 
     def moved(self, right: float, up: float) -> "Layout":
         boxes = {part: [box.moved(right, up) for box in found] for part, found in self.boxes.items()}
-        lines = [Line([(x + right, y + up) for x, y in points], count) for points, count in self.lines]
+        lines = [Line([(x + right, y + up) for x, y in points], times) for points, times in self.lines]
         return Layout(boxes, lines)
 
 
@@ -80,37 +82,40 @@ def lay_out(sketch: Sketch, direction: Direction) -> Layout:
     """Places every part so that no two boxes of parts and labels meet. Lines may pass behind a label."""
     components = _components(sketch, direction)
     sides = {part: component.side(part, direction) for component in components for part in component.members}
-    centres = _place(sketch, components, direction, sides)
-    for part, side in sides.items():
-        if side == "right" and _slants_left(sketch, part, centres):
-            sides[part] = "left"
-    centres = _place(sketch, components, direction, sides)
-    boxes = {part: shape.boxes(centres[part], sides[part]) for part, shape in sketch.shapes.items()}
+    centres = _place(sketch, components, direction, sides).centres
+    sides.update({part: _better_side(sketch, part, centres) for part, side in sides.items() if side == "right"})
+    placement = _place(sketch, components, direction, sides)
+    boxes = {part: shape.boxes(placement.centres[part], sides[part]) for part, shape in sketch.shapes.items()}
     counts = {link: sketch.links.count(link) for link in sketch.links}
-    return Layout(boxes, [Line(_route(link, centres, boxes), count) for link, count in counts.items()])
+    return Layout(boxes, [Line(_route(link, placement, boxes), count) for link, count in counts.items()])
 
 
-def _slants_left(sketch: Sketch, part: Part, centres: Mapping[Spot, Point]) -> bool:
-    """Whether a part stands to the left of what is above it: then its label is better off on the left too."""
+def _better_side(sketch: Sketch, part: Part, centres: Mapping[Part, Point]) -> Side:
+    """Left or right: where fewer lines pass behind the label, or else the side to which the part itself leans."""
     x, y = centres[part]
     above = [centres[other][0] for other in sketch.neighbours[part] if centres[other][1] > y]
-    return bool(above) and x < sum(above) / len(above) - 1
+    leans_left = bool(above) and x < fmean(above) - 1
+    sides: tuple[Side, Side] = ("left", "right") if leans_left else ("right", "left")
+
+    def passing(side: Side) -> int:
+        label = sketch.shapes[part].boxes((x, y), side)[-1]
+        return sum(_passes(centres[edge], centres[node], label) for edge, node in sketch.links)
+
+    return min(sides, key=passing)
 
 
-def _route(link: tuple[Part, Part], centres: Mapping[Spot, Point], boxes: Mapping[Part, list[Box]]) -> list[Point]:
+def _route(link: tuple[Part, Part], placement: Placement, boxes: Mapping[Part, list[Box]]) -> list[Point]:
     """The straight line where that is free, else the way through the bends that were placed for it."""
-    bends = [spot for spot in centres if isinstance(spot, Bend) and {spot.upper, spot.lower} == set(link)]
-    begin, end = (centres[part] for part in link)
-    others = [box for part, found in boxes.items() if part not in link for box in found]
-    if not bends or not any(_passes(begin, end, box) for box in others):
-        return [begin, end]
-    way = [centres[bend] for bend in bends]
-    return [begin, *(way if bends[0].upper == link[0] else way[::-1]), end]
+    edge, node = link
+    begin, end = placement.centres[edge], placement.centres[node]
+    bends = placement.bends.get((edge, node)) or placement.bends.get((node, edge), [])[::-1]
+    others = [box.widened(CLEARANCE) for part, found in boxes.items() if part not in link for box in found]
+    return [begin, *bends, end] if any(_passes(begin, end, box) for box in others) else [begin, end]
 
 
 def _passes(begin: Point, end: Point, box: Box) -> bool:
     """Whether a straight line runs through a box, looked up at every point of its way."""
-    steps = max(1, round(dist(begin, end)))
+    steps = ceil(dist(begin, end)) or 1
     for i in range(steps + 1):
         x, y = (b + (e - b) * i / steps for b, e in zip(begin, end, strict=True))
         if box.left < x < box.right and box.bottom < y < box.top:
@@ -120,30 +125,34 @@ def _passes(begin: Point, end: Point, box: Box) -> bool:
 
 @dataclass(frozen=True)
 class _Component:
-    """Connected parts, where the flow begins in them, and what hangs below the chain they form."""
+    """Connected parts, where the flow begins in them, and what hangs on the chain that they form."""
 
     members: list[Part]
     sources: list[Part]
-    hanging: dict[Part, list[Part]]  # by the part of the chain it hangs from
+    hanging: dict[Part, list[Part]]  # by the part of the chain that it hangs from
+    upwards: set[Part]  # parts from which it stands up instead, since another chain runs below
 
-    @property
-    def hung(self) -> set[Part]:
-        return {part for parts in self.hanging.values() for part in parts}
+    def hung(self, part: Part) -> Part | None:
+        """From where a part hangs, if it does."""
+        return next((host for host, parts in self.hanging.items() if part in parts), None)
 
     def side(self, part: Part, direction: Direction) -> Side:
-        """Where a label begins its search for a free side."""
+        """Where the label of a part stands unless something speaks against it."""
+        host = self.hung(part)
         if part.kind == "word":
-            return "below"
-        return "right" if direction == "down" or part in self.hung else "above"
+            return "above" if host in self.upwards else "below"
+        return "right" if direction == "down" or host else "above"
 
 
 def _components(sketch: Sketch, direction: Direction) -> list[_Component]:
     found = []
+    external = [part for part in sketch.shapes if part.kind == "external"]
     for members in _connected(sketch, list(sketch.shapes)):
-        external = [part for part in members if part.kind == "external"]
         factors = [part for part in members if part.kind == "factor"]
-        sources = external or factors[:1] or members[:1]  # start rules flow from their first factor
-        found.append(_Component(members, sources, _hanging(sketch, members, sources) if direction == "right" else {}))
+        # Rules of a start symbol have no external nodes and flow from their first factor.
+        sources = [part for part in members if part in external] or factors[:1] or members[:1]
+        hanging = _hanging(sketch, members, sources) if direction == "right" else {}
+        found.append(_Component(members, sources, hanging, set(external[:-1])))
     return found
 
 
@@ -183,41 +192,54 @@ def _terminus(sketch: Sketch, members: list[Part], sources: list[Part]) -> Part:
 
 def _place(
     sketch: Sketch, components: Iterable[_Component], direction: Direction, sides: Mapping[Part, Side]
-) -> dict[Spot, Point]:
-    """Centres of all parts and bends: components side by side in trees, one below the other in chains."""
-    extents = {part: reduce(Box.joined, shape.boxes((0.0, 0.0), sides[part])) for part, shape in sketch.shapes.items()}
-    centres: dict[Spot, Point] = {}
+) -> Placement:
+    """All parts: components side by side in trees, one below the other in chains."""
+    boxes = {part: shape.boxes((0.0, 0.0), sides[part]) for part, shape in sketch.shapes.items()}
+    result = Placement({}, {})
     x = y = 0.0
     for component in components:
-        placed = _place_component(sketch, component, direction, extents)
-        box = reduce(Box.joined, (extents[part].moved(*placed[part]) for part in component.members))
-        right, up = (x - box.left, 0.0) if direction == "down" else (0.0, y - box.top)
-        centres.update(_moved(placed, (right, up)))
-        x += box.right - box.left + COMPONENT_GAP
-        y -= box.top - box.bottom + COMPONENT_GAP
-    return centres
+        own = {part: boxes[part] for part in component.members}
+        placed = (_place_tree if direction == "down" else _place_chain)(sketch, component, own)
+        whole = Box.joining(_around(placed, own))
+        result = result.joined(placed.moved((x - whole.left, 0.0) if direction == "down" else (0.0, y - whole.top)))
+        x += whole.right - whole.left + COMPONENT_GAP
+        y -= whole.top - whole.bottom + COMPONENT_GAP
+    return result
 
 
-def _place_component(
-    sketch: Sketch, component: _Component, direction: Direction, extents: Mapping[Part, Box]
-) -> dict[Spot, Point]:
-    """Layers run down; to run to the right they are mirrored, each part with all that hangs below it as one block."""
-    if direction == "down":
-        return place_in_layers(sketch.neighbours, component.sources, {part: extents[part] for part in component.members})
-    hung = {
-        host: place_in_layers(sketch.neighbours, [host], {part: extents[part] for part in (host, *parts)})
-        for host, parts in component.hanging.items()
-    }
-    blocks = {part: extents[part] for part in component.members if part not in component.hung}
+def _place_tree(sketch: Sketch, component: _Component, boxes: Mapping[Part, list[Box]]) -> Placement:
+    return place_in_layers(sketch.neighbours, component.sources, boxes)
+
+
+def _place_chain(sketch: Sketch, component: _Component, boxes: Mapping[Part, list[Box]]) -> Placement:
+    """Layers from left to right, each part in one piece with what hangs from it."""
+    blocks = {part: boxes[part] for part in boxes if component.hung(part) is None}
+    hung = {}
+    for host, parts in component.hanging.items():
+        turn = _upside_down if host in component.upwards else _as_it_is
+        own = {part: boxes[part] for part in (host, *parts)}
+        turned = {part: [box.mapped(turn) for box in found] for part, found in own.items()}
+        hung[host] = place_in_layers(sketch.neighbours, [host], turned).mapped(turn)
+        blocks[host] = _around(hung[host], own)
+    turned = {part: [box.mapped(_quarter_turn) for box in found] for part, found in blocks.items()}
+    result = place_in_layers(sketch.neighbours, component.sources, turned).mapped(_quarter_turn)
     for host, placed in hung.items():
-        blocks[host] = reduce(Box.joined, (extents[part].moved(*placed[part]) for part in placed if part in extents))
-    mirrored = {part: box.mirrored() for part, box in blocks.items()}
-    chain = place_in_layers(sketch.neighbours, component.sources, mirrored)
-    centres = {spot: (-y, -x) for spot, (x, y) in chain.items()}
-    for host, placed in hung.items():
-        centres.update(_moved(placed, centres[host]))
-    return centres
+        result = result.joined(placed.moved(result.centres[host]))
+    return result
 
 
-def _moved(centres: Mapping[Spot, Point], by: Point) -> dict[Spot, Point]:
-    return {spot: (x + by[0], y + by[1]) for spot, (x, y) in centres.items()}
+def _around(placed: Placement, boxes: Mapping[Part, list[Box]]) -> list[Box]:
+    return [box.moved(*centre) for part, centre in placed.centres.items() for box in boxes[part]]
+
+
+def _as_it_is(point: Point) -> Point:
+    return point
+
+
+def _upside_down(point: Point) -> Point:
+    return point[0], -point[1]
+
+
+def _quarter_turn(point: Point) -> Point:
+    """A mirror, its own inverse, that turns down into right and right into down."""
+    return -point[1], -point[0]

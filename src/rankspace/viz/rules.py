@@ -6,7 +6,7 @@ from math import log
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rankspace.errors import MissingExtraError, RankspaceError
+from rankspace.errors import RankspaceError
 from rankspace.fgg import FGG, Edge, Fragment, Indicator, Rule
 from rankspace.viz.drawing import (
     FONT,
@@ -16,6 +16,7 @@ from rankspace.viz.drawing import (
     Pen,
     factor_label,
     label_size,
+    matplotlib,
     names_of,
     nonterminal_label,
     rule_label,
@@ -57,18 +58,13 @@ def draw_rules(fgg: FGG, path: str | Path, rules: Sequence[str] | None = None) -
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise RankspaceError(
-            f"draw_rules: cannot draw to {path.name!r}: its suffix is {path.suffix!r}, not one of {', '.join(SUFFIXES)}."
+            f"draw_rules: cannot draw to {path.name!r}; the name of a picture ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}."
         )
     chosen = _choose(fgg, rules)
-    try:
-        import matplotlib
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "draw_rules: matplotlib is not installed; install it with pip install 'rankspace[pictures]'."
-        ) from error
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(SETTINGS)
+    library = matplotlib()
+    with library.rc_context():
+        library.rcdefaults()
+        library.rcParams.update(SETTINGS)
         _write(_figure(panels(fgg, chosen)), path)
 
 
@@ -111,7 +107,7 @@ class Panel(NamedTuple):
 
     @property
     def arrow(self) -> float:
-        return max(ARROW, label_size(self.name, FONT)[0] + PADDING)
+        return max(ARROW, label_size(self.name, FONT)[0] + 2 * PADDING)
 
     def draw(self, pen: Pen, left: float, middle: float, right: float, y: float) -> None:
         """The left-hand side ends at `left`, the arrow is around `middle`, the right-hand side begins at `right`."""
@@ -133,9 +129,7 @@ def _panel(fgg: FGG, rule: Rule, direction: Direction) -> Panel:
     names = dict(zip(rule.rhs.label_of, names_of(nodes), strict=True))
     ends = tuple(node for name in rule.rhs.external for node in rule.rhs.nodes if node.id == name)
     lhs = Fragment(ends, (Edge("lhs", rule.lhs, rule.rhs.external),), rule.rhs.external)
-    return Panel(
-        _picture(fgg, lhs, names, direction), rule_label(rule.name), _picture(fgg, rule.rhs, names, direction)
-    )
+    return Panel(_picture(fgg, lhs, names, direction), rule_label(rule.name), _picture(fgg, rule.rhs, names, direction))
 
 
 def _picture(fgg: FGG, fragment: Fragment, names: dict[str, Label], direction: Direction) -> Picture:
@@ -174,7 +168,7 @@ def _level(layout: Layout, direction: Direction) -> float:
 
 
 class Grid(NamedTuple):
-    """Panels row by row: where each column has its left-hand sides, arrows and right-hand sides, each row its arrows."""
+    """Panels row by row: x of the left-hand sides, arrows and right-hand sides by column, y of the arrows by row."""
 
     lefts: list[float]
     middles: list[float]
@@ -206,11 +200,11 @@ def _best_grid(panels: Sequence[Panel]) -> Grid:
 
 
 def _figure(panels: Sequence[Panel]) -> Any:
-    from matplotlib.figure import Figure
-
     grid = _best_grid(panels)
     width, height = grid.size
-    figure = Figure(figsize=(width / 72, height / 72), dpi=min(DPI, 72 * MAX_PIXELS / max(width, height)))
+    figure = matplotlib(".figure").Figure(
+        figsize=(width / 72, height / 72), dpi=min(DPI, 72 * MAX_PIXELS / max(width, height))
+    )
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(-height, 0))
     axes.set_axis_off()
     pen = Pen(axes)

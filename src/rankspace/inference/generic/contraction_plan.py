@@ -13,13 +13,14 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from rankspace.fgg.contraction import contraction_flops
+from rankspace.fgg.contraction import Axes, Contraction, plan_contraction
 from rankspace.inference.generic.sketch import Part, Shape
 
 MEETING, AFTER = -1, -2  # stages of a factor; a number from 0 on is the slot whose message it belongs to
+MOVED = 4  # operations that moving one number to or from memory counts for
 LARGEST_SEARCH = 2000  # assignments of factors to stages that are all compared; beyond, one factor at a time
 
-Axes = tuple[str, ...]
+ITEM, APPLICATION = "item", "application"  # names of the batch axes
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,20 @@ class Message:
     own: Axes
     factors: tuple[tuple[str, Axes], ...]
     output: Axes
+    sizes: tuple[tuple[str, int], ...]  # of all axes
 
     @property
     def is_identity(self) -> bool:
         return not self.factors and self.own == self.output
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(label for label, _ in self.factors)
+
+    def contraction(self, rows: int) -> Contraction:
+        """How to compute it for some rows of items at once."""
+        operands = ((ITEM, *self.own), *(axes for _, axes in self.factors))
+        return plan_contraction(operands, (ITEM, *self.output), ((ITEM, rows), *self.sizes))
 
 
 class Gathered(NamedTuple):
@@ -64,11 +75,33 @@ class ContractionPlan:
     met: Axes
     after: tuple[tuple[str, Axes], ...]
     output: Axes
-    sizes: Mapping[str, int]  # of the axes of the last stage, with those of nodes that nothing touches
-    flops: int
+    sizes: Mapping[str, int]  # of all axes
+    alone: Axes  # axes of nodes that nothing touches
+    cost: int  # operations and, counted as operations, numbers moved, over all applications
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Factors of the last two stages; one that stands twice is named twice."""
+        return (*(part.label for part in self.gathered), *(label for label, _ in (*self.meeting, *self.after)))
+
+    def meeting_contraction(self, items: int, applications: int) -> Contraction:
+        """How to multiply messages, words and factors of a group and sum its applications."""
+        batched = [*self.message_axes, *(part.axes for part in self.gathered), *((axis,) for axis, _, _ in self.one_hot)]
+        operands = (*((ITEM, APPLICATION, *axes) for axes in batched), *(axes for _, axes in self.meeting))
+        lengths = {ITEM: items, APPLICATION: applications}
+        lengths |= {axis: self.sizes[axis] for axes in operands for axis in axes if axis in self.sizes}
+        return plan_contraction(operands, (ITEM, *self.met), tuple(lengths.items()))
+
+    def last_contraction(self, items: int) -> Contraction | None:
+        """How to finish the items of a group; None if the meeting was all."""
+        if not self.after and not self.alone and self.met == self.output:
+            return None
+        operands = ((ITEM, *self.met), *(axes for _, axes in self.after))
+        axes = dict.fromkeys([*self.met, *self.output, *self.alone, *(axis for ends in operands[1:] for axis in ends)])
+        return plan_contraction(operands, (ITEM, *self.output), ((ITEM, items), *((a, self.sizes[a]) for a in axes)))
 
 
-def plan_contraction(
+def plan_shape(
     shape: Shape, sizes: Mapping[str, int], counts: Counts, known: Collection[Message] = ()
 ) -> ContractionPlan:
     """The cheapest assignment of factors to stages, counted in operations over all applications.
@@ -80,22 +113,22 @@ def plan_contraction(
         [AFTER, MEETING, *(i for i, slot in enumerate(shape.slots) if set(slot.nodes) & set(part.nodes))]
         for part in shared
     ]
-    cost = {}
+    seen: dict[tuple[int, ...], int] = {}
 
-    def flops(stages: tuple[int, ...]) -> int:
-        if stages not in cost:
-            cost[stages] = _build(shape, shared, stages, sizes, counts, known).flops
-        return cost[stages]
+    def cost(stages: tuple[int, ...]) -> int:
+        if stages not in seen:
+            seen[stages] = _build(shape, shared, stages, sizes, counts, known).cost
+        return seen[stages]
 
     if prod(len(choices) for choices in options) <= LARGEST_SEARCH:
-        best = min(product(*options), key=flops)
+        best = min(product(*options), key=cost)
     else:
         best = tuple(choices[-1] for choices in options)
         improved = True
         while improved:
             nearby = [(*best[:i], c, *best[i + 1 :]) for i, choices in enumerate(options) for c in choices]
-            candidate = min(nearby, key=flops)
-            improved = flops(candidate) < flops(best)
+            candidate = min(nearby, key=cost)
+            improved = cost(candidate) < cost(best)
             best = candidate if improved else best
     return _build(shape, shared, best, sizes, counts, known)
 
@@ -128,26 +161,29 @@ def _build(
     here = [axes for _, axes in meeting] + [g.axes for g in gathered] + [(axis,) for axis, _, _ in one_hot]
 
     inputs = [[_axes(slot), *(axes for _, axes in by_stage.get(i, ()))] for i, slot in enumerate(shape.slots)]
-    messages, message_axes, total = [], [], 0
+    messages: list[Message] = []
+    message_axes: list[Axes] = []
+    total = 0
     for i, slot in enumerate(shape.slots):
         others = {axis for j, axes in enumerate(inputs) if j != i for part in axes for axis in part}
         needed = fixed | others | {axis for axes in here for axis in axes}
         own = tuple(dict.fromkeys(axis for axes in inputs[i] for axis in axes))
         kept = tuple(axis for axis in own if axis in needed)
-        messages.append(_message(slot, by_stage.get(i, ()), kept))
+        messages.append(_message(slot, by_stage.get(i, ()), kept, size))
         message_axes.append(kept)
+        volume = MOVED * prod(size[axis] for axis in kept)
+        total += counts.applications * volume
         if messages[-1] not in known:
-            total += counts.children[i] * _stage_flops(inputs[i], kept, size)
+            total += counts.children[i] * (_stage_flops(inputs[i], kept, size) + volume)
     operands = [*message_axes, *here]
     present = {axis for axes in operands for axis in axes}
     met = tuple(axis for axis in size if axis in present and axis in fixed)
-    total += counts.applications * (_stage_flops(operands, met, size) + 2 * prod(size[a] for a in met))
+    total += counts.applications * _stage_flops(operands, met, size) + counts.items * MOVED * prod(size[a] for a in met)
     touched = {axis for part in (*shape.factors, *shape.slots) for axis in _axes(part)}.union(a for a, _, _ in one_hot)
-    alone = {_axis(n) for n in range(len(shape.labels)) if n not in selected}.difference(touched)
-    final = {axis: n for axis, n in size.items() if axis in fixed or axis in alone}
-    total += counts.items * _stage_flops([met, *(axes for _, axes in after)], output, final)
+    alone = tuple(_axis(n) for n in range(len(shape.labels)) if n not in selected and _axis(n) not in touched)
+    total += counts.items * _stage_flops([met, *(axes for _, axes in after)], output, size)
     return ContractionPlan(
-        tuple(messages), tuple(message_axes), gathered, one_hot, meeting, met, after, output, final, total
+        tuple(messages), tuple(message_axes), gathered, one_hot, meeting, met, after, output, size, alone, total
     )
 
 
@@ -158,10 +194,11 @@ def _stage_flops(operands: Sequence[Axes], output: Axes, sizes: Mapping[str, int
     alive = {axis: sizes[axis] for axes in operands for axis in axes}
     if len(operands) == 1:
         return prod(alive.values()) if tuple(operands[0]) != output else 0
-    return contraction_flops(operands, output, alive)
+    kept = tuple(axis for axis in output if axis in alive)
+    return plan_contraction(tuple(operands), kept, tuple(alive.items())).flops
 
 
-def _message(slot: Part, factors: Sequence[tuple[str, Axes]], kept: Axes) -> Message:
+def _message(slot: Part, factors: Sequence[tuple[str, Axes]], kept: Axes, size: Mapping[str, int]) -> Message:
     """The message with axes renamed by order of appearance, so that equal ones of different shapes are one."""
     name: dict[str, str] = {}
     for axis in [*_axes(slot), *(axis for _, axes in factors for axis in axes)]:
@@ -171,6 +208,7 @@ def _message(slot: Part, factors: Sequence[tuple[str, Axes]], kept: Axes) -> Mes
         tuple(name[axis] for axis in _axes(slot)),
         tuple((label, tuple(name[axis] for axis in axes)) for label, axes in factors),
         tuple(name[axis] for axis in kept),
+        tuple((short, size[axis]) for axis, short in name.items()),
     )
 
 

@@ -17,9 +17,9 @@ from rankspace.errors import GrammarError, ShapeError
 from rankspace.fgg import FGG, Indicator
 from rankspace.fgg.observation import Reading, word_label
 from rankspace.fgg.semirings import Log, Support
-from rankspace.inference.generic.linear_pass import Chart, Weights, differentiate, run_linear, scale_factors
+from rankspace.inference.generic.linear_pass import Chart, Weights, differentiate, run_linear
 from rankspace.inference.generic.program import Program, build_program
-from rankspace.inference.generic.scaled import ZERO, times_power
+from rankspace.inference.generic.scaled import ZERO, times_power, too_low
 from rankspace.inference.generic.semiring_pass import run_semiring
 from rankspace.inference.generic.sketch import Sketch, sketch_grammar, sketch_sentence
 
@@ -35,7 +35,7 @@ class Statistics(NamedTuple):
     contractions: int  # batched contractions in a forward pass: messages, meetings and conclusions
     items: int
     applications: int
-    flops: int
+    cost: int  # operations and, counted as such, numbers moved, as the planner estimates them
 
 
 class GenericEngine:
@@ -71,7 +71,7 @@ class GenericEngine:
         """log Z of each sentence; differentiable in the factors of the FGG, or in those given in their place.
 
         Padding is never read. -1 marks a word that is summed over. Memory is one number per entry of each item and
-        message, plus O(1) groups; time is that of `statistics(lengths).flops` with two more of them backward.
+        message, plus O(1) groups; time is that of `statistics(words, lengths).cost`, and about twice that backward.
         """
         sentences = _sentences(words, lengths, self.fgg.size(self.reading.label))
         program = self._program(sentences)
@@ -142,11 +142,11 @@ class _LogZ(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, program: Program, words: Tensor, labels: tuple[str, ...], *tensors: Tensor) -> Any:
-        weights = scale_factors(dict(zip(labels, tensors, strict=True)))
+        weights = Weights(dict(zip(labels, tensors, strict=True)))
         chart = run_linear(program, weights, words)
         mantissa, exponent = _roots(program, chart, weights.like)
         log = torch.where(mantissa > 0, mantissa.double().log() + exponent * math.log(2), -torch.inf)
-        low = chart.low | _lost(program, chart, weights, words)
+        low = _too_low(program, chart, weights.like) | _lost(program, chart, weights, words)
         ctx.program, ctx.weights, ctx.chart, ctx.words, ctx.labels = program, weights, chart, words, labels
         ctx.mark_non_differentiable(low)
         return log.to(mantissa.dtype), low
@@ -163,14 +163,19 @@ class _LogZ(torch.autograd.Function):
                 roots[root[0]][root[1]] = slope[b]
         found = differentiate(program, chart, weights, ctx.words, roots)
         return None, None, None, *(
-            times_power(found[label] * (weights.mantissa[label] > 0), -weights.exponent[label]) for label in ctx.labels
+            _unscaled(found[label], weights, label) for label in ctx.labels
         )
+
+
+def _unscaled(gradient: Tensor, weights: Weights, label: str) -> Tensor:
+    """The derivative with respect to a factor, from that with respect to its mantissa; zero at weights of zero."""
+    return times_power(gradient * (weights.mantissa[label] > 0), -weights.exponent[label])
 
 
 def _roots(program: Program, chart: Chart, like: Tensor) -> tuple[Tensor, Tensor]:
     """Mantissa and exponent of each sentence; zero where nothing can be derived."""
     mantissa = torch.zeros(len(program.roots), dtype=like.dtype, device=like.device)
-    exponent = torch.full((len(program.roots),), ZERO, dtype=torch.int64, device=like.device)
+    exponent = torch.full((len(program.roots),), ZERO, dtype=torch.int32, device=like.device)
     for b, root in enumerate(program.roots):
         if root is not None:
             mantissa[b] = chart.items[root[0]].mantissa[root[1]]
@@ -178,9 +183,18 @@ def _roots(program: Program, chart: Chart, like: Tensor) -> tuple[Tensor, Tensor
     return mantissa, exponent
 
 
+def _too_low(program: Program, chart: Chart, like: Tensor) -> Tensor:
+    """Sentences with an item so low as a whole that rounding no longer explains what was lost."""
+    result = torch.zeros(len(program.roots), dtype=torch.bool, device=like.device)
+    if chart.tops and bool(too_low(torch.cat([top for _, _, top in chart.tops])).any()):
+        for ends, rows, top in chart.tops:
+            result[program.sentence_of[ends][rows[too_low(top)]]] = True
+    return result
+
+
 def _lost(program: Program, chart: Chart, weights: Weights, words: Tensor) -> Tensor:
     """Sentences with a zero in the chart that should not be there."""
-    lost = torch.zeros_like(chart.low)
+    lost = torch.zeros(len(program.roots), dtype=torch.bool, device=words.device)
     zeros = [bool((table.mantissa == 0).any()) for table in chart.items.values()]
     if not any(zeros) and not any(bool((table.mantissa == 0).any()) for table in chart.messages.values()):
         return lost
@@ -226,5 +240,5 @@ def _statistics(program: Program) -> Statistics:
         contractions=len(groups) + conclusions + passing,
         items=program.num_items,
         applications=program.num_applications,
-        flops=sum(plan.flops for plan in plans.values()),
+        cost=sum(plan.cost for plan in plans.values()),
     )

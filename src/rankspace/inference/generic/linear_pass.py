@@ -14,92 +14,107 @@ from torch import Tensor
 from rankspace.fgg.semirings import Real
 from rankspace.inference.generic.contraction_plan import Message
 from rankspace.inference.generic.program import Ends, Group, Passing, Program
-from rankspace.inference.generic.scaled import ZERO, Scaled, normalise, times_power
+from rankspace.inference.generic.scaled import ZERO, Scaled, normalise, plus, power_of_two, times_power
 from rankspace.inference.generic.stages import conclude, meet, send
 
 REAL = Real()
 
 
+class Weights:
+    """Factors in scaled form, each with one exponent."""
+
+    def __init__(self, factors: Mapping[str, Tensor]) -> None:
+        scaled = {label: normalise(factor.detach(), 0)[0] for label, factor in factors.items()}
+        self.mantissa = {label: factor.mantissa for label, factor in scaled.items()}
+        self.exponent = {label: factor.exponent for label, factor in scaled.items()}
+        self.like = next(iter(self.mantissa.values()))
+        self._totals: dict[tuple[str, ...], Tensor] = {}
+
+    def total(self, labels: tuple[str, ...]) -> Tensor:
+        """Sum of the exponents of some factors."""
+        if labels not in self._totals:
+            total = torch.zeros((), dtype=torch.int32, device=self.like.device)
+            for label in labels:
+                total = plus(total, self.exponent[label])
+            self._totals[labels] = total
+        return self._totals[labels]
+
+
 class Chart(NamedTuple):
-    """Items and messages of a batch in scaled form, and which sentences came too near the end of the range."""
+    """Items and messages of a batch in scaled form, and the largest entries met on the way, before scaling."""
 
     items: dict[Ends, Scaled]
     messages: dict[Message, Scaled]
-    low: Tensor  # [sentence]
+    tops: list[tuple[Ends, Tensor, Tensor]]  # type and rows of some items, and the largest raw entry of each
 
     def table(self, message: Message) -> Scaled:
         return self.items[message.ends] if message.is_identity else self.messages[message]
 
 
-class Weights(NamedTuple):
-    """Factors in scaled form, each with one exponent."""
-
-    mantissa: Mapping[str, Tensor]
-    exponent: Mapping[str, Tensor]
-
-    @property
-    def like(self) -> Tensor:
-        return next(iter(self.mantissa.values()))
-
-    def total(self, labels: Iterable[str]) -> Tensor:
-        """Sum of the exponents of some factors."""
-        total = torch.zeros((), dtype=torch.int64, device=self.like.device)
-        for label in labels:
-            total = _plus(total, self.exponent[label])
-        return total
-
-
-def scale_factors(factors: Mapping[str, Tensor]) -> Weights:
-    """Each factor with its largest entry in [1/2, 1), and the power of two that was taken out."""
-    scaled = {label: normalise(factor.detach(), 0)[0] for label, factor in factors.items()}
-    return Weights({k: s.mantissa for k, s in scaled.items()}, {k: s.exponent for k, s in scaled.items()})
-
-
 def run_linear(program: Program, weights: Weights, words: Tensor) -> Chart:
     """Every item and message, bottom up."""
-    like, factors = weights.like, weights.mantissa
-    chart = Chart(
-        {ends: _empty(program.item_shape(ends), like) for ends in program.num_rows},
-        {},
-        torch.zeros(len(program.roots), dtype=torch.bool, device=like.device),
-    )
+    chart = Chart({ends: _table(program.item_shape(ends), weights.like, 0, ZERO) for ends in program.num_rows}, {}, [])
     for level in program.levels:
-        parts: dict[Ends, list[tuple[Tensor, Scaled]]] = {}
         for group in level.groups:
-            result, low = _evaluate(group, chart, weights, words)
-            parts.setdefault(group.ends, []).append((group.rows, result))
-            _mark(chart, program.sentence_of[group.ends][group.rows], low)
-        for ends, found in parts.items():
-            _combine(chart.items[ends], found)
-        for message, rows in level.passing:
-            source = chart.items[message.ends]
-            sent, low = normalise(send(REAL, message, source.mantissa[rows], factors), 1)
-            if message not in chart.messages:
-                shape = (program.num_rows[message.ends], *sent.mantissa.shape[1:])
-                chart.messages[message] = _empty(shape, like)
-            chart.messages[message].mantissa[rows] = sent.mantissa
-            taken = _plus(source.exponent[rows], weights.total(label for label, _ in message.factors))
-            chart.messages[message].exponent[rows] = _plus(sent.exponent, taken)
-            _mark(chart, program.sentence_of[message.ends][rows], low)
+            _store(chart.items[group.ends], group.rows, _evaluate(group, chart, weights, words), first=group.first)
+        for passing in level.passing:
+            _pass_on(program, passing, chart, weights)
     return chart
 
 
-def _empty(shape: Sequence[int], like: Tensor) -> Scaled:
-    exponent = torch.full((shape[0],), ZERO, dtype=torch.int64, device=like.device)
-    return Scaled(torch.zeros(tuple(shape), dtype=like.dtype, device=like.device), exponent)
+def _table(shape: Sequence[int], like: Tensor, mantissa: float, exponent: int) -> Scaled:
+    """A table to be filled."""
+    return Scaled(
+        torch.full(tuple(shape), mantissa, dtype=like.dtype, device=like.device),
+        torch.full((shape[0],), exponent, dtype=torch.int32, device=like.device),
+    )
 
 
-def _evaluate(group: Group, chart: Chart, weights: Weights, words: Tensor) -> tuple[Scaled, Tensor]:
-    """One group: [item, *endpoints] with an exponent per item, and which items are too low."""
+def _evaluate(group: Group, chart: Chart, weights: Weights, words: Tensor) -> Scaled:
+    """One group: [item, *endpoints] with an exponent per item."""
     exponent = _exponents(group, chart, weights)
-    top = exponent.amax(1)
-    messages = _weighted(_rows(group, chart), exponent - top[:, None])
-    met, low = normalise(meet(REAL, group, messages, [words[p] for p in group.words], weights.mantissa, weights.like), 1)
-    total = _plus(met.exponent, top)
-    if not group.plan.after and group.plan.met == group.plan.output:
-        return Scaled(met.mantissa, total), low
-    result, low_after = normalise(conclude(REAL, group.plan, met.mantissa, weights.mantissa), 1)
-    return Scaled(result.mantissa, _plus(result.exponent, total)), low | low_after
+    messages = _rows(group, chart)
+    if group.repeats == 1:
+        top = exponent[:, 0]
+    else:
+        top = exponent.amax(1)
+        if messages:
+            least = _smallest(messages)
+            power = power_of_two(exponent - top[:, None], weights.like.dtype)
+            messages[least] = messages[least] * _trailing(power, messages[least])
+    met, largest = normalise(meet(REAL, group, messages, words, weights.mantissa, weights.like), 1)
+    chart.tops.append((group.ends, group.rows, largest))
+    total = plus(met.exponent, top)
+    if group.last is None:
+        return Scaled(met.mantissa, total)
+    result, largest = normalise(conclude(REAL, group, met.mantissa, weights.mantissa), 1)
+    chart.tops.append((group.ends, group.rows, largest))
+    return Scaled(result.mantissa, plus(result.exponent, total))
+
+
+def _store(table: Scaled, rows: Tensor, part: Scaled, first: bool) -> None:
+    """Adds what a group found into a table; an item occurs once in each group."""
+    if first:
+        table.mantissa[rows], table.exponent[rows] = part
+        return
+    old = table.exponent[rows]
+    top = torch.maximum(old, part.exponent)
+    kept = table.mantissa[rows] * _trailing(power_of_two(old - top, part.mantissa.dtype), part.mantissa)
+    added = part.mantissa * _trailing(power_of_two(part.exponent - top, part.mantissa.dtype), part.mantissa)
+    table.mantissa[rows] = kept + added
+    table.exponent[rows] = top
+
+
+def _pass_on(program: Program, passing: Passing, chart: Chart, weights: Weights) -> None:
+    message, rows, _ = passing
+    source = chart.items[message.ends]
+    sent, largest = normalise(send(REAL, passing, source.mantissa[rows], weights.mantissa), 1)
+    if message not in chart.messages:
+        shape = (program.num_rows[message.ends], *sent.mantissa.shape[1:])
+        chart.messages[message] = _table(shape, weights.like, 1, 0)  # no zero to wonder about in rows never sent
+    taken = source.exponent[rows] + weights.total(message.labels)
+    _store(chart.messages[message], rows, Scaled(sent.mantissa, plus(sent.exponent, taken)), first=True)
+    chart.tops.append((message.ends, rows, largest))
 
 
 def _rows(group: Group, chart: Chart) -> list[Tensor]:
@@ -108,47 +123,18 @@ def _rows(group: Group, chart: Chart) -> list[Tensor]:
 
 def _exponents(group: Group, chart: Chart, weights: Weights) -> Tensor:
     """Sum of the exponents of children and factors: [item, application]."""
-    total = weights.total(_labels(group)).expand(len(group.rows), group.repeats)
+    total = weights.total(group.plan.labels)
     for message, rows in zip(group.plan.messages, group.children, strict=True):
-        total = _plus(total, chart.table(message).exponent[rows])
-    return total
+        total = total + chart.table(message).exponent[rows]
+    return total.expand(len(group.rows), group.repeats)
 
 
-def _labels(group: Group) -> list[str]:
-    """Factors of a group, a factor that stands twice named twice."""
-    plan = group.plan
-    return [*(part.label for part in plan.gathered), *(label for label, _ in (*plan.meeting, *plan.after))]
+def _smallest(messages: Sequence[Tensor]) -> int:
+    return min(range(len(messages)), key=lambda i: messages[i].numel())
 
 
-def _weighted(messages: Sequence[Tensor], exponent: Tensor) -> list[Tensor]:
-    """The messages with a power of two for each application multiplied into the smallest of them."""
-    result = list(messages)
-    if result:
-        smallest = min(range(len(result)), key=lambda i: result[i].numel())
-        shape = (*exponent.shape, *[1] * (result[smallest].dim() - 2))
-        result[smallest] = times_power(result[smallest], exponent.reshape(shape))
-    return result
-
-
-def _plus(left: Tensor, right: Tensor) -> Tensor:
-    """Sum of exponents in which ZERO wins."""
-    return torch.where((left == ZERO) | (right == ZERO), ZERO, left + right)
-
-
-def _combine(table: Scaled, parts: Sequence[tuple[Tensor, Scaled]]) -> None:
-    """Adds what the groups of a level found into a table; an item occurs once in each group."""
-    for rows, part in parts:
-        old = table.exponent[rows]
-        top = torch.maximum(old, part.exponent)
-        lead = (len(rows), *[1] * (part.mantissa.dim() - 1))
-        kept = times_power(table.mantissa[rows], (old - top).reshape(lead))
-        added = times_power(part.mantissa, (part.exponent - top).reshape(lead))
-        table.mantissa[rows] = kept + added
-        table.exponent[rows] = top
-
-
-def _mark(chart: Chart, sentences: Tensor, low: Tensor) -> None:
-    chart.low[sentences[low]] = True
+def _trailing(scale: Tensor, like: Tensor) -> Tensor:
+    return scale.reshape((*scale.shape, *[1] * (like.dim() - scale.dim())))
 
 
 class Adjoint(NamedTuple):
@@ -183,29 +169,30 @@ def differentiate(
 
 
 def _differentiate_message(passing: Passing, chart: Chart, weights: Weights, adjoint: Adjoint) -> None:
-    message, rows = passing
+    message, rows, _ = passing
     source, target = chart.items[message.ends], chart.messages[message]
-    used = _leaves(weights, [label for label, _ in message.factors])
+    used = _leaves(weights, message.labels)
     values = source.mantissa[rows].requires_grad_()
-    shift = _plus(source.exponent[rows], weights.total(label for label, _ in message.factors)) - target.exponent[rows]
+    shift = source.exponent[rows] + weights.total(message.labels) - target.exponent[rows]
     with torch.enable_grad():
-        sent = send(REAL, message, values, used)
-        scaled = times_power(sent, _if_present(shift).reshape(-1, *[1] * (sent.dim() - 1)))
-    gradients = torch.autograd.grad(scaled, [values, *used.values()], adjoint.messages[message][rows])
+        result = times_power(send(REAL, passing, values, used), _if_present(shift))
+    gradients = torch.autograd.grad(result, [values, *used.values()], adjoint.messages[message][rows])
     adjoint.items[message.ends][rows] += gradients[0]
     _add_factors(adjoint, used, gradients[1:])
 
 
 def _differentiate_group(group: Group, chart: Chart, weights: Weights, words: Tensor, adjoint: Adjoint) -> None:
-    used = _leaves(weights, _labels(group))
+    used = _leaves(weights, group.plan.labels)
     messages = [rows.requires_grad_() for rows in _rows(group, chart)]
-    shift = _exponents(group, chart, weights) - chart.items[group.ends].exponent[group.rows][:, None]
+    shift = _if_present(_exponents(group, chart, weights) - chart.items[group.ends].exponent[group.rows][:, None])
     with torch.enable_grad():
-        weighted = _weighted(messages, _if_present(shift))
-        met = meet(REAL, group, weighted, [words[places] for places in group.words], used, weights.like)
-        result = conclude(REAL, group.plan, met, used)
-        if not messages:
-            result = times_power(result, _if_present(shift[:, 0]).reshape(-1, *[1] * (result.dim() - 1)))
+        weighted = list(messages)
+        if weighted:
+            least = _smallest(weighted)
+            weighted[least] = times_power(weighted[least], shift)
+        result = conclude(REAL, group, meet(REAL, group, weighted, words, used, weights.like), used)
+        if not weighted:
+            result = times_power(result, shift[:, 0])
     leaves = [*messages, *used.values()]
     if not leaves:
         return
@@ -231,7 +218,7 @@ def _add_factors(adjoint: Adjoint, used: Mapping[str, Tensor], gradients: Sequen
 
 def _accumulate(table: Tensor, rows: Tensor, values: Tensor) -> None:
     """table[rows] += values, where rows repeat; in a fixed order also on a GPU."""
-    flat, parts = rows.reshape(-1), values.reshape(-1, *values.shape[rows.dim() :])
+    flat, parts = rows.reshape(-1), values.reshape((-1, *values.shape[rows.dim() :]))
     if table.is_cuda:
         table.index_put_((flat,), parts, accumulate=True)  # sorts the rows: no atomics
     else:

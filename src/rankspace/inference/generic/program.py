@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankspace.inference.generic.contraction_plan import ContractionPlan, Counts, Message, plan_contraction
+from rankspace.fgg.contraction import Contraction
+from rankspace.inference.generic.contraction_plan import ContractionPlan, Counts, Message, plan_shape
 from rankspace.inference.generic.sketch import Applications, Numbers, Shape, Sketch
 
 Ends = tuple[str, ...]
@@ -26,6 +27,9 @@ class Group(NamedTuple):
     children: tuple[Tensor, ...]  # [item, application]: rows of the child of each slot
     words: tuple[Tensor, ...]  # [item, application]: places in the list of all words, for each observed node
     repeats: int  # applications of each item
+    meeting: Contraction
+    last: Contraction | None
+    first: bool  # whether its items have no values yet
 
 
 class Passing(NamedTuple):
@@ -33,6 +37,7 @@ class Passing(NamedTuple):
 
     message: Message
     rows: Tensor
+    contraction: Contraction
 
 
 class Level(NamedTuple):
@@ -78,7 +83,7 @@ class Program:
                     for group in level.groups
                 ),
                 level.rows,
-                tuple(Passing(message, rows.to(device)) for message, rows in level.passing),
+                tuple(passing._replace(rows=passing.rows.to(device)) for passing in level.passing),
             )
             for level in self.levels
         )
@@ -104,10 +109,12 @@ def build_program(sketches: Sequence[Sketch | None], lengths: Sequence[int], siz
     plans = _plans(applications, sizes)
     num_levels = int(joined.levels.max()) + 1 if len(joined.levels) else 0
     groups: list[list[Group]] = [[] for _ in range(num_levels)]
+    filled = {ends: torch.zeros(int((joined.types == i).sum()), dtype=torch.bool) for i, ends in enumerate(types)}
     used: dict[Message, list[Numbers]] = {}
     for shape, apps in applications.items():
         for level, group in _group(plans[shape], types, apps, joined):
-            groups[level].append(group)
+            groups[level].append(group._replace(first=not bool(filled[group.ends][group.rows].any())))
+            filled[group.ends][group.rows] = True
         for message, children in zip(plans[shape].messages, apps.children.T, strict=True):
             used.setdefault(message, []).append(children)
     senders = {message: np.unique(np.concatenate(parts)) for message, parts in used.items()}
@@ -117,7 +124,7 @@ def build_program(sketches: Sequence[Sketch | None], lengths: Sequence[int], siz
             ends: _slice(joined.rows[(joined.levels == level) & (joined.types == i)]) for i, ends in enumerate(types)
         }
         passing = [
-            Passing(message, torch.from_numpy(joined.rows[here]))
+            Passing(message, torch.from_numpy(joined.rows[here]), message.contraction(len(here)))
             for message, items in senders.items()
             if not message.is_identity and len(here := items[joined.levels[items] == level])
         ]
@@ -175,7 +182,7 @@ def _plans(applications: Mapping[Shape, Applications], sizes: Mapping[str, int])
     plans: dict[Shape, ContractionPlan] = {}
     known: set[Message] = set()
     for shape, apps in sorted(applications.items(), key=lambda pair: -len(pair[1].lhs)):
-        plans[shape] = plan_contraction(shape, sizes, _counts(apps), known)
+        plans[shape] = plan_shape(shape, sizes, _counts(apps), known)
         known.update(plans[shape].messages)
     return plans
 
@@ -204,6 +211,9 @@ def _group(
             tuple(torch.from_numpy(joined.rows[apps.children[picked, slot]]) for slot in range(apps.children.shape[1])),
             tuple(torch.from_numpy(apps.words[picked, place]) for place in range(apps.words.shape[1])),
             int(count),
+            plan.meeting_contraction(len(chosen), int(count)),
+            plan.last_contraction(len(chosen)),
+            False,
         )
         result.append((int(level), group))
     return result

@@ -1,54 +1,71 @@
-"""Numbers as (mantissa, power of two): linear arithmetic that neither under- nor overflows (DESIGN section 4).
+"""Numbers as (mantissa, power of two): linear arithmetic that neither under- nor overflows.
 
 An array of items carries one integer exponent per item, chosen so that its largest mantissa lies in [1/2, 1). Scaling by
-powers of two is exact. An item that is zero throughout has the exponent ZERO, which no sum of others can reach.
+powers of two is exact. An item that is zero throughout has the exponent ZERO, far below all that can occur.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-ZERO = -(2**40)  # exponent of an all-zero item; sums of a few of these stay far from the range of int64
+ZERO = -(2**28)  # exponent of nothing; sums of several of these still fit into int32
 
 
 class Scaled(NamedTuple):
     """value[i] = mantissa[i] * 2^exponent[i]; leading axes of the mantissa are those of the exponent."""
 
     mantissa: Tensor
-    exponent: Tensor
+    exponent: Tensor  # int32
 
 
 def normalise(raw: Tensor, axes: int) -> tuple[Scaled, Tensor]:
-    """Splits off one exponent for each index of the first `axes` axes.
+    """Splits off one exponent for each index of the first `axes` axes; also returns the largest raw entries there.
 
-    Also returns which items have entries too small to be trusted: between zero and the smallest normal number, or a
-    largest entry so near to that number that what was lost below it is no longer mere rounding.
+    Entries below the smallest normal number become zero: what they were is not known to full precision.
     """
-    flat = raw.detach().reshape((*raw.shape[:axes], -1))
-    top = flat.amax(-1) if flat.shape[-1] else flat.new_zeros(flat.shape[:-1])
-    _, exponent = torch.frexp(top)
-    exponent = exponent.to(torch.int64)
-    info = torch.finfo(raw.dtype)
-    low = ((flat > 0) & (flat < info.tiny)).any(-1) | ((top > 0) & (top < info.tiny / info.eps))
-    mantissa = times_power(raw, -_trailing(exponent, raw))
-    return Scaled(mantissa, torch.where(top > 0, exponent, ZERO)), low
+    tiny = torch.finfo(raw.dtype).tiny
+    top = raw.amax(tuple(range(axes, raw.dim()))) if raw.dim() > axes else raw
+    exponent = torch.frexp(top)[1]
+    power = power_of_two(-exponent, raw.dtype)
+    mantissa = torch.threshold(raw, tiny, 0) * power.reshape((*top.shape, *[1] * (raw.dim() - axes)))
+    return Scaled(mantissa, torch.where(top >= tiny, exponent, ZERO)), top
+
+
+def too_low(top: Tensor) -> Tensor:
+    """Which items are so low as a whole that what was lost below the normal numbers is more than rounding."""
+    info = torch.finfo(top.dtype)
+    return (top < info.tiny / info.eps) & (top > 0)
+
+
+def power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
+    """2^exponent, exactly, within the normal numbers of a dtype: zero below their range, the largest power above it."""
+    table, lowest = _powers(dtype, exponent.device)
+    return table[(exponent - lowest).clamp(0, len(table) - 1)]
 
 
 def times_power(values: Tensor, exponent: Tensor) -> Tensor:
-    """values * 2^exponent, exactly where the result is a normal number; exponents of any size."""
-    limit = 1000 if values.dtype == torch.float64 else 120
-    power = exponent.clamp(-2 * limit, 2 * limit)
-    half = power // 2
-    return values * _power(half, values.dtype) * _power(power - half, values.dtype)
+    """values * 2^exponent over twice the range of `power_of_two`; the exponent has leading axes of the values."""
+    half = exponent // 2
+    shape = (*exponent.shape, *[1] * (values.dim() - exponent.dim()))
+    first, second = power_of_two(half, values.dtype), power_of_two(exponent - half, values.dtype)
+    return values * first.reshape(shape) * second.reshape(shape)
 
 
-def _power(exponent: Tensor, dtype: torch.dtype) -> Tensor:
-    """2^exponent for exponents of normal numbers, by writing the bits: exact on every device."""
-    if dtype == torch.float64:
-        return ((exponent + 1023) << 52).view(torch.float64)
-    return ((exponent + 127) << 23).to(torch.int32).view(torch.float32)
+def plus(left: Tensor, right: Tensor) -> Tensor:
+    """Sum of exponents; nothing times anything is nothing."""
+    return (left + right).clamp(min=ZERO)
 
 
-def _trailing(exponent: Tensor, like: Tensor) -> Tensor:
-    return exponent.reshape((*exponent.shape, *[1] * (like.dim() - exponent.dim())))
+@lru_cache(maxsize=16)
+def _powers(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, int]:
+    """0, then the powers of two that are normal numbers; and the exponent the first entry stands for."""
+    info = torch.finfo(dtype)
+    lowest, highest = round(torch.log2(torch.tensor(info.tiny, dtype=torch.float64)).item()), _top_exponent(dtype)
+    powers = [0.0, *(2.0**exponent for exponent in range(lowest, highest + 1))]
+    return torch.tensor(powers, dtype=dtype, device=device), lowest - 1
+
+
+def _top_exponent(dtype: torch.dtype) -> int:
+    return 1023 if dtype == torch.float64 else 127

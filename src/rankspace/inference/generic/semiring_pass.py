@@ -37,14 +37,15 @@ def run_semiring(program: Program, semiring: TensorSemiring, factors: Mapping[st
             messages = [
                 tables.rows(message, rows) for message, rows in zip(group.plan.messages, group.children, strict=True)
             ]
-            met = meet(semiring, group, messages, [words[places] for places in group.words], factors, like)
-            found.setdefault(group.ends, []).append((group.rows, conclude(semiring, group.plan, met, factors)))
+            met = meet(semiring, group, messages, words, factors, like)
+            found.setdefault(group.ends, []).append((group.rows, conclude(semiring, group, met, factors)))
         for ends, parts in found.items():
             table = tables.items[ends]
             spread = [torch.index_copy(semiring.zeros(table.shape, like), 0, rows, values) for rows, values in parts]
             tables.items[ends] = reduce(semiring.add, spread, table)
-        for message, rows in level.passing:
-            sent = send(semiring, message, tables.items[message.ends][rows], factors)
+        for passing in level.passing:
+            message, rows, _ = passing
+            sent = send(semiring, passing, tables.items[message.ends][rows], factors)
             if message not in tables.messages:
                 tables.messages[message] = semiring.zeros((program.num_rows[message.ends], *sent.shape[1:]), like)
             tables.messages[message] = tables.messages[message].index_copy(0, rows, sent)

@@ -5,48 +5,47 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rankspace.fgg.contraction import Operand, contract
 from rankspace.fgg.semirings import Log, Real
-from rankspace.inference.generic.contraction_plan import ContractionPlan, Gathered, Message
-from rankspace.inference.generic.program import Group
+from rankspace.inference.generic.contraction_plan import Gathered
+from rankspace.inference.generic.program import Group, Passing
 
 TensorSemiring = Real | Log
-ITEM, APPLICATION = "item", "application"
 
 
-def send(semiring: TensorSemiring, message: Message, values: Tensor, factors: Mapping[str, Tensor]) -> Tensor:
+def send(semiring: TensorSemiring, passing: Passing, values: Tensor, factors: Mapping[str, Tensor]) -> Tensor:
     """A message [row, *output] from the values [row, *endpoints] of its items."""
-    operands = [(values, (ITEM, *message.own)), *((factors[label], axes) for label, axes in message.factors)]
-    return contract(semiring, operands, (ITEM, *message.output), _sizes(operands), values)
+    arrays = [values, *(factors[label] for label, _ in passing.message.factors)]
+    return passing.contraction.run(semiring, arrays, values)
 
 
 def meet(
     semiring: TensorSemiring,
     group: Group,
     messages: Sequence[Tensor],
-    words: Sequence[Tensor],
+    words: Tensor,
     factors: Mapping[str, Tensor],
     like: Tensor,
 ) -> Tensor:
     """The meeting [item, *met]: messages and words of each application multiplied, applications summed.
 
-    `messages` [item, application, ...] are the rows of the children, `words` [item, application] the observed words.
+    `messages` [item, application, ...] are the rows of the children, `words` [place] those of the whole batch.
     """
     plan = group.plan
-    operands: list[Operand[Tensor]] = [
-        *((m, (ITEM, APPLICATION, *axes)) for m, axes in zip(messages, plan.message_axes, strict=True)),
-        *((_pick(factors[part.label], part, words), (ITEM, APPLICATION, *part.axes)) for part in plan.gathered),
-        *((_one_hot(semiring, words[i], size, like), (ITEM, APPLICATION, axis)) for axis, i, size in plan.one_hot),
-        *((factors[label], axes) for label, axes in plan.meeting),
+    observed = [words[places] for places in group.words]
+    arrays = [
+        *messages,
+        *(_pick(factors[part.label], part, observed) for part in plan.gathered),
+        *(_one_hot(semiring, observed[place], size, like) for _, place, size in plan.one_hot),
+        *(factors[label] for label, _ in plan.meeting),
     ]
-    sizes = {ITEM: len(group.rows), APPLICATION: group.repeats, **_sizes(operands)}
-    return contract(semiring, operands, (ITEM, *plan.met), sizes, like)
+    return group.meeting.run(semiring, arrays, like)
 
 
-def conclude(semiring: TensorSemiring, plan: ContractionPlan, met: Tensor, factors: Mapping[str, Tensor]) -> Tensor:
+def conclude(semiring: TensorSemiring, group: Group, met: Tensor, factors: Mapping[str, Tensor]) -> Tensor:
     """What comes after the meeting, once per item: [item, *endpoints]."""
-    operands = [(met, (ITEM, *plan.met)), *((factors[label], axes) for label, axes in plan.after)]
-    return contract(semiring, operands, (ITEM, *plan.output), {ITEM: len(met), **plan.sizes}, met)
+    if group.last is None:
+        return met
+    return group.last.run(semiring, [met, *(factors[label] for label, _ in group.plan.after)], met)
 
 
 def _pick(factor: Tensor, part: Gathered, words: Sequence[Tensor]) -> Tensor:
@@ -57,7 +56,3 @@ def _pick(factor: Tensor, part: Gathered, words: Sequence[Tensor]) -> Tensor:
 
 def _one_hot(semiring: TensorSemiring, words: Tensor, size: int, like: Tensor) -> Tensor:
     return semiring.lift(torch.nn.functional.one_hot(words, size).to(like.dtype))
-
-
-def _sizes(operands: Sequence[Operand[Tensor]]) -> dict[str, int]:
-    return {axis: size for array, axes in operands for axis, size in zip(axes, array.shape, strict=True)}
