@@ -54,9 +54,7 @@ def impossible(fgg: FGG, start: str) -> FGG:
     return FGG.build(start, [rule], domains, {"0": zero}, open_start=fgg.grammar.open_start)
 
 
-def _assemble(
-    model: FGG, query: FGG, rules: dict[Pair, list[tuple[Rule, Rule]]], name: Callable[[Pair], str]
-) -> FGG:
+def _assemble(model: FGG, query: FGG, rules: dict[Pair, list[tuple[Rule, Rule]]], name: Callable[[Pair], str]) -> FGG:
     start = (model.start, query.start)
     if start not in rules:
         return impossible(model, name(start))

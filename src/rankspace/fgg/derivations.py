@@ -98,7 +98,9 @@ def enumerate_derivations(fgg: FGG, limit: int | None = None, max_size: int | No
     """
     largest = _largest_size(fgg)
     if largest is None and limit is None and max_size is None:
-        raise GrammarError("enumerate_derivations: the grammar has infinitely many derivations; give limit or max_size.")
+        raise GrammarError(
+            "enumerate_derivations: the grammar has infinitely many derivations; give limit or max_size."
+        )
     bound = min((size for size in (largest, max_size) if size is not None), default=None)
     return _up_to(_BySize(fgg), bound, limit)
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Generic
 
-from torch import Tensor
-
 from rankspace.fgg.contraction import Operand, contract
 from rankspace.fgg.factor_graph_grammar import FGG
 from rankspace.fgg.grammar import Rule
@@ -18,9 +16,6 @@ class Evaluator(Generic[Array]):
     def __init__(self, fgg: FGG, semiring: Semiring[Array]) -> None:
         self.fgg = fgg
         self.semiring = semiring
-        self.like = next(iter(fgg.tensors.values()), None)
-        if self.like is None:
-            self.like = _empty(fgg)
         self.factors = {label: semiring.lift(weights) for label, weights in fgg.tensors.items()}
 
     def operands(self, rule: Rule, values: Mapping[str, Array]) -> list[Operand[Array]]:
@@ -33,15 +28,11 @@ class Evaluator(Generic[Array]):
     def rule(self, rule: Rule, values: Mapping[str, Array]) -> Array:
         """tau_R: the product of a right-hand side's edges, summed over its internal nodes."""
         sizes = {node.id: self.fgg.size(node.label) for node in rule.rhs.nodes}
-        return contract(self.semiring, self.operands(rule, values), rule.rhs.external, sizes, self.like)
+        return contract(self.semiring, self.operands(rule, values), rule.rhs.external, sizes, self.fgg.like)
 
     def nonterminal(self, label: str, values: Mapping[str, Array]) -> Array:
         """psi_X: the sum of tau_R over the rules of X."""
         return reduce(self.semiring.add, [self.rule(rule, values) for rule in self.fgg.grammar.rules_of[label]])
 
     def zeros(self, label: str) -> Array:
-        return self.semiring.zeros(self.fgg.shape_of(label), self.like)
-
-
-def _empty(fgg: FGG) -> Tensor:
-    return Tensor().to(fgg.device, fgg.dtype)
+        return self.semiring.zeros(self.fgg.shape_of(label), self.fgg.like)

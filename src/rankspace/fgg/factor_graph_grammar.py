@@ -142,6 +142,11 @@ class FGG:
         tensors = [factor for factor in self.factors.values() if isinstance(factor, Tensor)]
         return tensors[0].device if tensors else torch.device("cpu")
 
+    @cached_property
+    def like(self) -> Tensor:
+        """An empty tensor of the FGG's dtype and device, for making others like it."""
+        return torch.empty(0, dtype=self.dtype, device=self.device)
+
     def size(self, label: str) -> int:
         """Number of values of a node label."""
         return len(self.domains[label])
@@ -197,7 +202,9 @@ class FGG:
     def _check_entries(self, label: str, factor: Tensor) -> None:
         name = f"factor {label!r}"
         if not factor.is_floating_point():
-            raise GrammarError(f"{name}{self._used_in(label)} has dtype {factor.dtype}; give it a floating-point dtype.")
+            raise GrammarError(
+                f"{name}{self._used_in(label)} has dtype {factor.dtype}; give it a floating-point dtype."
+            )
         if factor.numel() == 0 or bool((factor >= 0).all() & factor.isfinite().all()):
             return
         for verdict, fault in ((factor.isnan(), "NaN"), (factor.isinf(), "infinite"), (factor < 0, "negative")):

@@ -89,7 +89,9 @@ class Reading:
     def right_linear(self) -> bool:
         """Whether every rule has at most one nonterminal edge, behind all of its words."""
         return all(
-            isinstance(part, str) or i == len(parts) - 1 for parts in self.parts.values() for i, part in enumerate(parts)
+            isinstance(part, str) or i == len(parts) - 1
+            for parts in self.parts.values()
+            for i, part in enumerate(parts)
         )
 
     def instances(self, length: int) -> Iterator[Instance]:
@@ -199,6 +201,6 @@ def _query(reading: Reading, indices: Sequence[int | None], sentence: Sequence[o
                 edges.append(Edge(f"{node}=w{position}", text, (node,)))
         rhs = instance.rule.rhs
         rules.append(Rule(symbol(instance.lhs), Fragment(rhs.nodes, tuple(edges), rhs.external)))
-    terminals = {text: (reading.label,) for text in factors}
+    terminals = dict.fromkeys(factors, (reading.label,))
     grammar = Grammar(start, tuple(rules), terminals, types, fgg.grammar.open_start)
     return FGG(grammar, fgg.domains, factors), names

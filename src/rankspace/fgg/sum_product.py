@@ -1,7 +1,7 @@
 """The sum-product of any FGG in any of six semirings: the reference that everything faster is checked against."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -38,17 +38,13 @@ def sum_product(
     fgg: FGG, semiring: Literal["real", "log", "boolean"] = ..., *, method: Method = ..., tolerance: float = ...
 ) -> Tensor: ...
 @overload
-def sum_product(
-    fgg: FGG, semiring: Literal["max"], *, method: Method = ..., tolerance: float = ...
-) -> Best: ...
+def sum_product(fgg: FGG, semiring: Literal["max"], *, method: Method = ..., tolerance: float = ...) -> Best: ...
 @overload
 def sum_product(
     fgg: FGG, semiring: Literal["counting"], *, method: Method = ..., tolerance: float = ...
 ) -> int | np.ndarray: ...
 @overload
-def sum_product(
-    fgg: FGG, semiring: Literal["entropy"], *, method: Method = ..., tolerance: float = ...
-) -> Entropy: ...
+def sum_product(fgg: FGG, semiring: Literal["entropy"], *, method: Method = ..., tolerance: float = ...) -> Entropy: ...
 def sum_product(
     fgg: FGG, semiring: SemiringName = "real", *, method: Method = "auto", tolerance: float = 1e-6
 ) -> Tensor | Best | int | np.ndarray | Entropy:
@@ -75,7 +71,8 @@ def sum_product(
     solver = _SOLVERS.get(semiring)
     if solver is None:
         raise RankspaceError(f"sum_product: unknown semiring {semiring!r}; choose one of {', '.join(_SOLVERS)}.")
-    return solver(fgg, method, tolerance)
+    result: Tensor | Best | int | np.ndarray | Entropy = solver(fgg, method, tolerance)
+    return result
 
 
 def nonterminal_values(fgg: FGG, *, method: Method = "auto", tolerance: float = 1e-6) -> dict[str, Tensor]:
@@ -131,7 +128,7 @@ def _recursive_means(
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """Mean log-weights m solve m = A m + c: A weighs the component's own symbols, c is the mean of all the rest."""
     layout = Layout({label: evaluator.fgg.shape_of(label) for label in component})
-    log_values = layout.split(solution.log_values.to(evaluator.like.dtype))
+    log_values = layout.split(solution.log_values.to(evaluator.fgg.dtype))
     known = dict(values) | {label: (log, torch.zeros_like(log)) for label, log in log_values.items()}
     rest = layout.join({label: evaluator.nonterminal(label, known)[1] for label in component})
     if solution.jacobian is None:
@@ -143,9 +140,7 @@ def _recursive_means(
     return {label: (log_values[label], means[label]) for label in component}
 
 
-def _components(
-    fgg: FGG, method: Method, tolerance: float
-) -> list[tuple[list[str], Solution | None]]:
+def _components(fgg: FGG, method: Method, tolerance: float) -> list[tuple[list[str], Solution | None]]:
     """Components in order, the recursive ones solved without gradients in float64."""
     uses = fgg.grammar.uses
     components = strong_components(uses)
@@ -190,9 +185,7 @@ def _solve(
     return solve_log(function, layout.join(support), name, linear, method, tolerance)
 
 
-def _differentiable_values(
-    fgg: FGG, semiring: Real | Log, method: Method, tolerance: float
-) -> dict[str, Tensor]:
+def _differentiable_values(fgg: FGG, semiring: Real | Log, method: Method, tolerance: float) -> dict[str, Tensor]:
     evaluator = Evaluator(fgg, semiring)
     values: dict[str, Tensor] = {}
     for component, solution in _components(fgg, method, tolerance):
@@ -214,7 +207,7 @@ def _attach(
     layout = Layout({label: evaluator.fgg.shape_of(label) for label in component})
     log_space = isinstance(evaluator.semiring, Log)
     fixed = solution.log_values if log_space else solution.log_values.exp()
-    fixed = fixed.to(evaluator.like.dtype)
+    fixed = fixed.to(evaluator.fgg.dtype)
 
     def function(vector: Tensor) -> Tensor:
         known = {**values, **layout.split(vector)}
@@ -277,13 +270,11 @@ def _exact_values(fgg: FGG, semiring: Semiring[Array]) -> dict[str, list[Array]]
     return history
 
 
-def _same(left: object, right: object) -> bool:
-    if isinstance(left, Tensor) and isinstance(right, Tensor):
-        return torch.equal(left, right)
-    return bool(np.array_equal(left, right))  # type: ignore[call-overload]
+def _same(left: Any, right: Any) -> bool:
+    return torch.equal(left, right) if isinstance(left, Tensor) else bool(np.array_equal(left, right))
 
 
-_SOLVERS = {
+_SOLVERS: dict[str, Callable[[FGG, Method, float], Any]] = {
     "real": _real,
     "log": _log,
     "max": _max,

@@ -90,4 +90,4 @@ class _Tracer:
             place = tuple(chosen.get(node, slice(None)) for node in nodes)
             operands.append((array[place], tuple(node for node in nodes if node not in chosen)))
         sizes = {node.id: self.fgg.size(node.label) for node in rule.rhs.nodes if node.id not in chosen}
-        return contract(self.evaluator.semiring, operands, [output] if output else [], sizes, self.evaluator.like)
+        return contract(self.evaluator.semiring, operands, [output] if output else [], sizes, self.fgg.like)

@@ -1,6 +1,6 @@
 """Putting rank decompositions into a grammar: a factor becomes matrices that meet in a rank node (figure 2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -10,7 +10,6 @@ from torch import Tensor
 from rankspace.errors import DecompositionError, GrammarError, ShapeError
 from rankspace.fgg import FGG, Domain, Edge, Fragment, Grammar, Node, Rule
 from rankspace.fgg.contraction import contract
-from rankspace.fgg.evaluation import Evaluator
 from rankspace.fgg.semirings import Real
 from rankspace.lowrank.cpd import CPD, Fit
 
@@ -68,7 +67,7 @@ def merged_factor(fgg: FGG, rule: Rule) -> Tensor:
     touched = {node for edge in merged.edges for node in edge.nodes}
     sizes = {node.id: fgg.size(node.label) for node in rule.rhs.nodes if node.id in touched}
     operands = [(fgg.tensors[edge.label], edge.nodes) for edge in merged.edges]
-    return contract(Real(), operands, merged.nodes, sizes, Evaluator(fgg, Real()).like)
+    return contract(Real(), operands, merged.nodes, sizes, fgg.like)
 
 
 def fit_cpds(fgg: FGG, rank: int, seed: int = 0) -> dict[str, Fit]:
@@ -122,7 +121,8 @@ def _decompose_rule(
         _check_fit(rule.name, cpd, merged_factor(fgg, rule), tolerance)
     touched = {node for edge in merged.edges for node in edge.nodes}
     gone = touched.difference(merged.nodes)
-    replaced = Rule(rule.lhs, _around_rank_node(rule.rhs, merged.edges, merged.nodes, labels, rank_label, gone), rule.name)
+    rhs = _around_rank_node(rule.rhs, merged.edges, merged.nodes, labels, rank_label, gone)
+    replaced = Rule(rule.lhs, rhs, rule.name)
     rules = tuple(replaced if other is rule else other for other in fgg.rules)
     types = {label: (rank_label, rule.rhs.label_of[node]) for label, node in zip(labels, merged.nodes, strict=True)}
     source = " * ".join(edge.label for edge in merged.edges)
@@ -216,7 +216,7 @@ def _letter(place: int) -> str:
     return "UVW"[place] if place < 3 else f"W{place + 1}"
 
 
-def _fresh(name: str, taken: object) -> str:
-    while name in taken:  # type: ignore[operator]
+def _fresh(name: str, taken: Container[str]) -> str:
+    while name in taken:
         name += "'"
     return name

@@ -11,8 +11,6 @@ from rankspace.lowrank.rank_space import RankSpace
 
 def explain(grammar: RankSpace) -> str:
     """The derivation of a rank-space grammar, line by line."""
-    if grammar.original is None or grammar.factored is None:
-        return "This grammar was not compiled: its history is not known."
     words = set(grammar.domains) - state_labels(grammar.original) - grammar.rank_labels
     return "\n".join(
         [
@@ -48,8 +46,8 @@ def rule_flops(rule: Rule, fgg: FGG, observed: Collection[str] = ()) -> int:
 def _decompositions(grammar: RankSpace) -> list[str]:
     lines: list[str] = []
     for step in grammar.decompositions:
-        matrices = ", ".join(f"{m} ({', '.join(grammar.factored.grammar.terminals[m])})" for m in step.matrices)  # type: ignore[union-attr]
-        rank = grammar.factored.size(step.rank_label)  # type: ignore[union-attr]
+        matrices = ", ".join(f"{m} ({', '.join(grammar.factored.grammar.terminals[m])})" for m in step.matrices)
+        rank = grammar.factored.size(step.rank_label)
         lines.append(f"{step.key}: {step.source} over ({', '.join(step.nodes)}) = {matrices}, rank {rank}")
     return lines
 
@@ -58,7 +56,7 @@ def _tables(grammar: RankSpace) -> list[str]:
     lines: list[str] = []
     for table in grammar.steps:
         sizes = [grammar.size(axis) for axis in table.axes]
-        states = grammar.factored.size(table.summed)  # type: ignore[union-attr]
+        states = grammar.factored.size(table.summed)
         count = 2 * prod(sizes) * states
         lines.append(
             f"{table.name} ({', '.join(table.axes)}) = {' * '.join(table.factors)}, "

@@ -15,7 +15,6 @@ from torch import Tensor
 from rankspace.errors import GrammarError
 from rankspace.fgg import FGG, Edge, Factor, Fragment, Grammar, Node, Rule
 from rankspace.fgg.contraction import contract
-from rankspace.fgg.evaluation import Evaluator
 from rankspace.fgg.semirings import Real
 from rankspace.lowrank.b_fgg import is_b_fgg
 from rankspace.lowrank.cpd import CPD
@@ -39,11 +38,11 @@ class RankSpace(FGG):
     which they were computed (each once).
     """
 
-    original: FGG | None = None
-    factored: FGG | None = None
-    decompositions: tuple[Decomposition, ...] = ()
-    steps: tuple[Table, ...] = ()
-    rank_labels: frozenset[str] = field(default_factory=frozenset)
+    original: FGG = field(kw_only=True)
+    factored: FGG = field(kw_only=True)
+    decompositions: tuple[Decomposition, ...] = field(kw_only=True)
+    steps: tuple[Table, ...] = field(kw_only=True)
+    rank_labels: frozenset[str] = field(kw_only=True)
 
     @property
     def tables(self) -> Mapping[str, Tensor]:
@@ -115,7 +114,6 @@ class _Compiler:
         self.original, self.fgg, self.decompositions, self.ranks = original, factored, decompositions, ranks
         self.states = state_labels(factored)
         self.heads = {id(rule): self._head(rule) for rule in factored.rules}
-        self.like = Evaluator(factored, Real()).like
         self.tables: dict[tuple[object, ...], Table] = {}
         self.carried: dict[str, str] = {}
         self.factors: dict[str, Factor] = {}
@@ -141,25 +139,25 @@ class _Compiler:
                 nonterminals[name] = fgg.grammar.nonterminals[label]
                 rules += [r for source in fgg.grammar.rules_of[label] for r in self._in_state_space(source, name)]
             else:
-                head = self.heads[id(ranked)]
-                nonterminals[name] = (head.axes[0].label,)
-                rules += self._rewrite(ranked, name, head)
+                rules += self._rewrite(ranked, name, self.heads[id(ranked)])
+                nonterminals[name] = tuple(rules[-1].rhs.label_of[node] for node in rules[-1].rhs.external)
         numbered = tuple(Rule(rule.lhs, rule.rhs, f"pi_{i}") for i, rule in enumerate(rules + start_rules, start=1))
         nonterminals[fgg.start] = ()
         return self._finish(numbered, nonterminals)
 
     def _finish(self, rules: tuple[Rule, ...], nonterminals: Mapping[str, tuple[str, ...]]) -> RankSpace:
         used = {node.label for rule in rules for node in rule.rhs.nodes}
+        order = list(dict.fromkeys(e.label for rule in rules for e in rule.rhs.edges if e.label in self.terminals))
         return RankSpace(
-            Grammar(self.fgg.start, rules, self.terminals, nonterminals),
+            Grammar(self.fgg.start, rules, {label: self.terminals[label] for label in order}, nonterminals),
             {label: domain for label, domain in self.fgg.domains.items() if label in used},
-            self.factors,
+            {label: self.factors[label] for label in order},
             self.fgg.table_names,
-            self.original,
-            self.fgg,
-            self.decompositions,
-            tuple(self.tables.values()),
-            self.ranks,
+            original=self.original,
+            factored=self.fgg,
+            decompositions=self.decompositions,
+            steps=tuple(sorted(self.tables.values(), key=lambda table: order.index(table.name))),
+            rank_labels=self.ranks,
         )
 
     # What can be summed out.
@@ -301,7 +299,7 @@ class _Compiler:
         name = self._fresh(self.fgg.table_names.get(key, key))
         inner = [(self.fgg.tensors[label], ends) for label, ends in operands]
         sizes = {node: self.fgg.size(labels[node]) for node in place}
-        summed = contract(Real(), inner, [axis.id for axis in axes], sizes, self.like)
+        summed = contract(Real(), inner, [axis.id for axis in axes], sizes, self.fgg.like)
         self._add(name, summed, tuple(axis.label for axis in axes))
         self.tables[shape] = Table(name, tuple(label for label, _ in operands), labels[state], self.terminals[name])
         return self.tables[shape]
@@ -381,7 +379,7 @@ class _Compiler:
     def _ones(self, label: str) -> str:
         name = f"any {label}"
         if name not in self.terminals:
-            ones = torch.ones(self.fgg.size(label), dtype=self.like.dtype, device=self.like.device)
+            ones = torch.ones(self.fgg.size(label), dtype=self.fgg.dtype, device=self.fgg.device)
             self._add(name, ones, (label,))
         return name
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from rankspace.viz.layers import Box, Part, Placement, Point, Size, distances, place_in_layers
 
 Direction = Literal["down", "right"]
-Side = Literal["left", "right", "above", "below"]
+Side = Literal["left", "right", "upper left", "upper right", "above", "below"]
 
 CLEARANCE = 4.0  # between a line that could also bend and what it passes
 COMPONENT_GAP = 16.0  # between components, which no edge connects
@@ -34,8 +34,15 @@ class Shape(NamedTuple):
             return [outline]
         right = (self.size[0] + self.label[0]) / 2 + LABEL_GAP
         up = (self.size[1] + self.label[1]) / 2 + LABEL_GAP / 2
-        shift = {"left": (-right, 0.0), "right": (right, 0.0), "above": (0.0, up), "below": (0.0, -up)}[side]
-        return [outline, Box.around(centre, self.label).moved(*shift)]
+        shifts = {
+            "left": (-right, 0.0),
+            "right": (right, 0.0),
+            "upper left": (-right, up / 2),
+            "upper right": (right, up / 2),
+            "above": (0.0, up),
+            "below": (0.0, -up),
+        }
+        return [outline, Box.around(centre, self.label).moved(*shifts[side])]
 
 
 @dataclass(frozen=True)
@@ -91,11 +98,12 @@ def lay_out(sketch: Sketch, direction: Direction) -> Layout:
 
 
 def _better_side(sketch: Sketch, part: Part, centres: Mapping[Part, Point]) -> Side:
-    """Left or right: where fewer lines pass behind the label, or else the side to which the part itself leans."""
+    """Left or right, rather where the part leans, straight or raised: the first where the fewest lines pass behind."""
     x, y = centres[part]
     above = [centres[other][0] for other in sketch.neighbours[part] if centres[other][1] > y]
-    leans_left = bool(above) and x < fmean(above) - 1
-    sides: tuple[Side, Side] = ("left", "right") if leans_left else ("right", "left")
+    sides: list[Side] = ["right", "left", "upper right", "upper left"]
+    if above and x < fmean(above) - 1:
+        sides = ["left", "right", "upper left", "upper right"]
 
     def passing(side: Side) -> int:
         label = sketch.shapes[part].boxes((x, y), side)[-1]
@@ -114,13 +122,16 @@ def _route(link: tuple[Part, Part], placement: Placement, boxes: Mapping[Part, l
 
 
 def _passes(begin: Point, end: Point, box: Box) -> bool:
-    """Whether a straight line runs through a box, looked up at every point of its way."""
-    steps = ceil(dist(begin, end)) or 1
-    for i in range(steps + 1):
-        x, y = (b + (e - b) * i / steps for b, e in zip(begin, end, strict=True))
-        if box.left < x < box.right and box.bottom < y < box.top:
-            return True
-    return False
+    """Whether a straight line runs through a box: the stretches of it that are inside in x and in y overlap."""
+    enter, leave = 0.0, 1.0
+    for b, e, low, high in zip(begin, end, box[:2], box[2:], strict=True):
+        if b == e:
+            if not low < b < high:
+                return False
+        else:
+            first, last = sorted(((low - b) / (e - b), (high - b) / (e - b)))
+            enter, leave = max(enter, first), min(leave, last)
+    return enter < leave
 
 
 @dataclass(frozen=True)

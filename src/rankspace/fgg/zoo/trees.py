@@ -100,8 +100,7 @@ def lexicalised_pcfg(
             [(symbol, word) for symbol in range(symbols) for word in range(words)],
             root.reshape(size),
             (
-                torch.einsum("ahbck,hj->ahbjck", left_head, same)
-                + torch.einsum("ahbck,hj->ahbkcj", right_head, same)
+                torch.einsum("ahbck,hj->ahbjck", left_head, same) + torch.einsum("ahbck,hj->ahbkcj", right_head, same)
             ).reshape(size, size, size),
             (emission[:, :, None] * same).reshape(size, words),
         )

@@ -86,7 +86,11 @@ class ContractionPlan:
 
     def meeting_contraction(self, items: int, applications: int) -> Contraction:
         """How to multiply messages, words and factors of a group and sum its applications."""
-        batched = [*self.message_axes, *(part.axes for part in self.gathered), *((axis,) for axis, _, _ in self.one_hot)]
+        batched = [
+            *self.message_axes,
+            *(part.axes for part in self.gathered),
+            *((axis,) for axis, _, _ in self.one_hot),
+        ]
         operands = (*((ITEM, APPLICATION, *axes) for axes in batched), *(axes for _, axes in self.meeting))
         lengths = {ITEM: items, APPLICATION: applications}
         lengths |= {axis: self.sizes[axis] for axes in operands for axis in axes if axis in self.sizes}

@@ -77,16 +77,14 @@ class GenericEngine:
         program = self._program(sentences)
         tensors = {**self.fgg.tensors, **(factors or {})}
         flat = torch.cat([words.new_zeros(0), *(row for row in sentences)])
-        result, low = _LogZ.apply(program, flat, tuple(tensors), *tensors.values())
+        result, low = _run(program, flat, tensors)
         return self._redo(result, low, sentences, tensors)
 
     def statistics(self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"] | None = None) -> Statistics:
         """Counts of the program that `log_z` would run."""
         return _statistics(self._program(_sentences(words, lengths, self.fgg.size(self.reading.label))))
 
-    def _redo(
-        self, result: Tensor, low: Tensor, sentences: Sequence[Tensor], factors: Mapping[str, Tensor]
-    ) -> Tensor:
+    def _redo(self, result: Tensor, low: Tensor, sentences: Sequence[Tensor], factors: Mapping[str, Tensor]) -> Tensor:
         """The result with the sentences that left the range of the dtype computed again in log space."""
         again = low.nonzero().reshape(-1)
         if not len(again):
@@ -119,7 +117,7 @@ def log_z(fgg: FGG) -> Float[Tensor, ""]:
     tensors = {label: factor for label, factor in fgg.tensors.items() if not isinstance(fgg.factors[label], Indicator)}
     if not tensors:
         tensors = {"1": torch.ones((), dtype=fgg.dtype, device=fgg.device)}
-    result, low = _LogZ.apply(program, words, tuple(tensors), *tensors.values())
+    result, low = _run(program, words, tensors)
     if bool(low.any()):
         result = _in_log_space(program, tensors, words).to(result.dtype)
     return result[0]
@@ -135,6 +133,11 @@ def _conjoined_program(fgg: FGG) -> tuple[Program, Tensor]:
     sizes = {name: len(domain) for name, domain in fgg.domains.items()}
     program = build_program([sketch], [len(words)], sizes).to(fgg.device)
     return program, torch.tensor(words, dtype=torch.int64, device=fgg.device)
+
+
+def _run(program: Program, words: Tensor, factors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    result, low = _LogZ.apply(program, words, tuple(factors), *factors.values())  # type: ignore[no-untyped-call]
+    return result, low
 
 
 class _LogZ(torch.autograd.Function):
@@ -162,9 +165,7 @@ class _LogZ(torch.autograd.Function):
             if root is not None:
                 roots[root[0]][root[1]] = slope[b]
         found = differentiate(program, chart, weights, ctx.words, roots)
-        return None, None, None, *(
-            _unscaled(found[label], weights, label) for label in ctx.labels
-        )
+        return None, None, None, *(_unscaled(found[label], weights, label) for label in ctx.labels)
 
 
 def _unscaled(gradient: Tensor, weights: Weights, label: str) -> Tensor:

@@ -1,7 +1,7 @@
 """Numbers as (mantissa, power of two): linear arithmetic that neither under- nor overflows.
 
-An array of items carries one integer exponent per item, chosen so that its largest mantissa lies in [1/2, 1). Scaling by
-powers of two is exact. An item that is zero throughout has the exponent ZERO, far below all that can occur.
+An array of items carries one integer exponent per item, chosen so that its largest mantissa lies in [1/2, 1). Scaling
+by powers of two is exact. An item that is zero throughout has the exponent ZERO, far below all that can occur.
 """
 
 from functools import lru_cache
