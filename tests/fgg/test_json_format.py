@@ -521,10 +521,12 @@ def test_whatever_stands_anywhere_gives_a_grammar_or_one_line(layout: str, place
     for key in way:
         here = here[key]
     here[last] = value
+    message = ""
     try:
         from_json(data["top"])
     except FormatError as error:
-        assert len(str(error).splitlines()) == 1
+        message = str(error)
+    assert len(message.splitlines()) <= 1
 
 
 def test_a_newline_in_a_name_does_not_break_the_line(tmp_path: Path) -> None:

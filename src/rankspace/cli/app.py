@@ -56,6 +56,10 @@ def _run(arguments: list[str]) -> int:
         return _complain(f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}.")
     except RankspaceError as error:
         return _complain(str(error))
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class of its own for it
+            raise
+        return _complain("not enough memory; make the grammar, the sentence or the rank smaller.")
 
 
 def _print_version(wanted: bool) -> bool:

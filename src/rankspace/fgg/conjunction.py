@@ -42,7 +42,7 @@ def conjoin(model: FGG, query: FGG, name: Callable[[Pair], str] | None = None) -
             for right in matching.get((pair[1], _structure(model.grammar, left)), [])
         ]
         waiting.extend(child for left, right in rules[pair] for child in _children(model.grammar, left, right))
-    return _assemble(model, query, _prune(model.grammar, rules), name or ",".join)
+    return assemble(model, query, _prune(model.grammar, rules), name or ",".join)
 
 
 def impossible(fgg: FGG, start: str) -> FGG:
@@ -54,7 +54,8 @@ def impossible(fgg: FGG, start: str) -> FGG:
     return FGG.build(start, [rule], domains, {"0": zero}, open_start=fgg.grammar.open_start)
 
 
-def _assemble(model: FGG, query: FGG, rules: dict[Pair, list[tuple[Rule, Rule]]], name: Callable[[Pair], str]) -> FGG:
+def assemble(model: FGG, query: FGG, rules: dict[Pair, list[tuple[Rule, Rule]]], name: Callable[[Pair], str]) -> FGG:
+    """The FGG made of given pairs of conjoinable rules, by their pair of left-hand sides."""
     start = (model.start, query.start)
     if start not in rules:
         return impossible(model, name(start))

@@ -81,6 +81,9 @@ class FGG:
                     )
         for label, ends in self.grammar.terminals.items():
             self._check_factor(label, ends)
+        for label in self.factors:
+            if label not in self.grammar.terminals:
+                raise GrammarError(f"factor {label!r} belongs to no terminal: no edge carries it; remove it or use it.")
 
     @classmethod
     def build(
@@ -111,7 +114,7 @@ class FGG:
         return cls(
             Grammar(start, rules, _as_types(outside), _as_types(inside), open_start),
             {label: _as_domain(values) for label, values in domains.items()},
-            {label: factor for label, factor in factors.items() if label in outside},
+            dict(factors),
             dict(table_names or {}),
         )
 

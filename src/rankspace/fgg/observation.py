@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from rankspace.errors import GrammarError
-from rankspace.fgg.conjunction import conjoin, impossible
+from rankspace.fgg.conjunction import Pair, assemble, impossible
 from rankspace.fgg.factor_graph_grammar import FGG, Factor, Indicator
 from rankspace.fgg.grammar import Grammar, Rule
 from rankspace.fgg.hypergraph import Edge, Fragment
@@ -43,10 +43,12 @@ def observe(fgg: FGG, sentence: Sequence[object], label: str | None = None) -> F
     """
     reading = Reading(fgg, label or word_label(fgg, sentence))
     indices = reading.indices(sentence)
-    if next(reading.instances(len(sentence)), None) is None:
+    query = _Query(reading, sentence, indices)
+    for instance in reading.instances(len(sentence)):
+        query.add(instance)
+    if not query.pairs:
         return impossible(fgg, fgg.start)
-    query, names = _query(reading, indices, sentence)
-    return conjoin(fgg, query, name=lambda pair: names[pair[1]])
+    return assemble(fgg, query.fgg(), query.pairs, lambda pair: query.names[pair[1]])
 
 
 def word_label(fgg: FGG, sentence: Sequence[object] = ()) -> str:
@@ -123,19 +125,18 @@ class Reading:
 
     def _lengths(self, longest: int) -> dict[str, set[int]]:
         """Numbers of words, up to a longest, that each nonterminal can derive."""
-        found: dict[str, set[int]] = {label: set() for label in self.fgg.grammar.nonterminals}
+        found = dict.fromkeys(self.fgg.grammar.nonterminals, 0)  # sets of numbers as bits
         changed = True
         while changed:
             changed = False
             for rule in self.fgg.rules:
-                totals = {0}
+                totals = 1
                 for part in self.parts[id(rule)]:
-                    widths = {1} if isinstance(part, str) else found[part.label]
-                    totals = {total + width for total in totals for width in widths if total + width <= longest}
-                if not totals <= found[rule.lhs]:
-                    found[rule.lhs] |= totals
-                    changed = True
-        return found
+                    widths = 2 if isinstance(part, str) else found[part.label]
+                    totals = _sums(totals, widths, longest)
+                changed = changed or bool(totals & ~found[rule.lhs])
+                found[rule.lhs] |= totals
+        return {label: set(_members(bits)) for label, bits in found.items()}
 
     def _applications(self, item: Item, rule: Rule, lengths: dict[str, set[int]]) -> Iterator[Instance]:
         parts = self.parts[id(rule)]
@@ -168,39 +169,62 @@ class Reading:
             )
 
 
-def _query(reading: Reading, indices: Sequence[int | None], sentence: Sequence[object]) -> tuple[FGG, dict[str, str]]:
-    """The grammar of the words alone, with the model's structure, and the names its nonterminals lend to the result."""
-    fgg = reading.fgg
-    size = fgg.size(reading.label)
-    rules: list[Rule] = []
-    factors: dict[str, Factor] = {}
-    types: dict[str, tuple[str, ...]] = {}
-    names: dict[str, str] = {}
+def _members(bits: int) -> Iterator[int]:
+    return (i for i in range(bits.bit_length()) if bits >> i & 1)
 
-    def symbol(item: Item) -> str:
-        text = f"{item.label}@{item.begin},{item.end}"
-        if text not in names:
-            span = f"({item.begin})" if reading.right_linear else f"({item.begin},{item.end})"
-            names[text] = f"{item.label},{span}"
-            types[text] = fgg.grammar.nonterminals[item.label]
-        return text
 
-    start = symbol(Item(fgg.start, 0, len(indices)))
-    if fgg.start not in {label for used in fgg.grammar.uses.values() for label in used}:
-        names[start] = fgg.start
-    for instance in reading.instances(len(indices)):
+def _sums(left: int, right: int, longest: int) -> int:
+    """All sums of a member of each of two sets of numbers, up to a longest."""
+    fewer, more = sorted((left, right), key=int.bit_count)
+    result = 0
+    for member in _members(fewer):
+        result |= more << member
+    return result & ((2 << longest) - 1)
+
+
+class _Query:
+    """The grammar of the words alone, with the model's structure, and its rules paired with those of the model."""
+
+    def __init__(self, reading: Reading, sentence: Sequence[object], indices: Sequence[int | None]) -> None:
+        self.reading, self.sentence, self.indices = reading, sentence, indices
+        self.pairs: dict[Pair, list[tuple[Rule, Rule]]] = {}
+        self.factors: dict[str, Factor] = {}
+        self.types: dict[str, tuple[str, ...]] = {}
+        self.names: dict[str, str] = {}
+        model = reading.fgg
+        self.start = self._symbol(Item(model.start, 0, len(sentence)))
+        if model.start not in {label for used in model.grammar.uses.values() for label in used}:
+            self.names[self.start] = model.start
+
+    def add(self, instance: Instance) -> None:
+        """The rule of the words that goes with a rule of the model."""
+        label, rhs = self.reading.label, instance.rule.rhs
+        nonterminal = self.reading.fgg.grammar.nonterminal_edges(instance.rule)
         edges = [
-            Edge(edge.id, symbol(child), edge.nodes)
-            for edge, child in zip(fgg.grammar.nonterminal_edges(instance.rule), instance.children, strict=True)
+            Edge(edge.id, self._symbol(child), edge.nodes)
+            for edge, child in zip(nonterminal, instance.children, strict=True)
         ]
         for node, position in instance.words:
-            index = indices[position]
+            index = self.indices[position]
             if index is not None:
-                text = f"{reading.label}={sentence[position]}"
-                factors[text] = Indicator(index, size)
+                text = f"{label}={self.sentence[position]}"
+                self.factors[text] = Indicator(index, self.reading.fgg.size(label))
                 edges.append(Edge(f"{node}=w{position}", text, (node,)))
-        rhs = instance.rule.rhs
-        rules.append(Rule(symbol(instance.lhs), Fragment(rhs.nodes, tuple(edges), rhs.external)))
-    terminals = dict.fromkeys(factors, (reading.label,))
-    grammar = Grammar(start, tuple(rules), terminals, types, fgg.grammar.open_start)
-    return FGG(grammar, fgg.domains, factors), names
+        symbol = self._symbol(instance.lhs)
+        rule = Rule(symbol, Fragment(rhs.nodes, tuple(edges), rhs.external))
+        self.pairs.setdefault((instance.lhs.label, symbol), []).append((instance.rule, rule))
+
+    def fgg(self) -> FGG:
+        rules = tuple(rule for pairs in self.pairs.values() for _, rule in pairs)
+        terminals = dict.fromkeys(self.factors, (self.reading.label,))
+        model = self.reading.fgg
+        grammar = Grammar(self.start, rules, terminals, self.types, model.grammar.open_start)
+        return FGG(grammar, model.domains, self.factors)
+
+    def _symbol(self, item: Item) -> str:
+        text = f"{item.label}@{item.begin},{item.end}"
+        if text not in self.names:
+            span = f"({item.begin})" if self.reading.right_linear else f"({item.begin},{item.end})"
+            self.names[text] = f"{item.label},{span}"
+            self.types[text] = self.reading.fgg.grammar.nonterminals[item.label]
+        return text

@@ -8,7 +8,7 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -235,7 +235,7 @@ class Counting(Semiring[np.ndarray]):
         return np.diagonal(array, axis1=first, axis2=second)
 
     @staticmethod
-    def _exact(numbers: np.ndarray[Any, Any]) -> np.ndarray:
+    def _exact(numbers: np.ndarray) -> np.ndarray:
         return np.vectorize(int, otypes=[object])(numbers) if numbers.size else numbers.astype(object)
 
 

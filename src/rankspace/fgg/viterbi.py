@@ -58,8 +58,9 @@ class _Tracer:
         value = rounds[task.last][task.ends]
         reached = next(i for i, values in enumerate(rounds) if values[task.ends] == value)
         here = self.component[task.label] if len(rounds) > 1 else []
-        known = {name: then[reached - 1] if name in here else then[-1] for name, then in self.history.items()}
         rules = self.fgg.grammar.rules_of[task.label]
+        below = {edge.label for rule in rules for edge in self.fgg.grammar.nonterminal_edges(rule)}
+        known = {name: self.history[name][reached - 1 if name in here else -1] for name in below}
         rule = max(rules, key=partial(self._value, ends=task.ends, known=known))
         chosen = dict(zip(rule.rhs.external, task.ends, strict=True))
         for node in rule.rhs.nodes:

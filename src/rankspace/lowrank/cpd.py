@@ -15,8 +15,8 @@ from torch import Tensor
 
 from rankspace.errors import DecompositionError, MissingExtraError, ShapeError
 
-# A row of probabilities sums to one within this: a float32 softmax over 10,000 words stays below 1e-6, while a row
-# normalised over the wrong axis is off by far more.
+# A row of probabilities sums to one within this: a float32 softmax over 10,000 words is off by up to 3e-6, while a
+# row normalised over the wrong axis is off by far more.
 SUM_TOLERANCE = 1e-5
 
 # Up to this many numbers in all matrices, a fit is polished by solving for all of them at once: a step costs their

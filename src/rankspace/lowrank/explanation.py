@@ -1,10 +1,11 @@
 """What the rank-space compiler did, for people: merged factors, summed states, and costs before and after."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from math import prod
 
 from rankspace.fgg import FGG, Rule
-from rankspace.fgg.contraction import plan_contraction
+from rankspace.fgg.contraction import Contraction, plan_contraction
 from rankspace.lowrank.decomposition import state_labels
 from rankspace.lowrank.rank_space import RankSpace
 
@@ -19,8 +20,8 @@ def explain(grammar: RankSpace) -> str:
             "2. Sum the states out, once",
             *_indent(_tables(grammar) or ["no state could be summed out"]),
             "3. The grammar over ranks",
-            *_indent(f"{rule.name}: {spell(rule, grammar)}" for rule in grammar.rules),
-            "Operations per application of a rule, words observed (two per multiply-add)",
+            *_indent(f"{rule.name}: {spell(rule)}" for rule in grammar.rules),
+            "Per application of a rule, words observed: largest product, and operations (two per multiply-add)",
             *_indent(_costs("original", grammar.original, words)),
             *_indent(_costs("factored", grammar.factored, words)),
             *_indent(_costs("rank space", grammar, words)),
@@ -28,7 +29,7 @@ def explain(grammar: RankSpace) -> str:
     )
 
 
-def spell(rule: Rule, fgg: FGG) -> str:
+def spell(rule: Rule) -> str:
     """A rule on one line: X(r1) -> H(r1, r2) I(r1, r3) X(r2) X(r3)."""
     right = " ".join(f"{edge.label}({', '.join(edge.nodes)})" for edge in rule.rhs.edges)
     return f"{rule.lhs}({', '.join(rule.rhs.external)}) -> {right or '1'}"
@@ -39,8 +40,12 @@ def rule_flops(rule: Rule, fgg: FGG, observed: Collection[str] = ()) -> int:
 
     Nodes with an `observed` label have one value each.
     """
+    return _contraction(rule, fgg, observed).flops
+
+
+def _contraction(rule: Rule, fgg: FGG, observed: Collection[str]) -> Contraction:
     sizes = tuple((node.id, 1 if node.label in observed else fgg.size(node.label)) for node in rule.rhs.nodes)
-    return plan_contraction(tuple(edge.nodes for edge in rule.rhs.edges), rule.rhs.external, sizes).flops
+    return plan_contraction(tuple(edge.nodes for edge in rule.rhs.edges), rule.rhs.external, sizes)
 
 
 def _decompositions(grammar: RankSpace) -> list[str]:
@@ -66,7 +71,18 @@ def _tables(grammar: RankSpace) -> list[str]:
 
 
 def _costs(title: str, fgg: FGG, words: Collection[str]) -> list[str]:
-    return [f"{title:<10} {rule.name:<6} {rule_flops(rule, fgg, words):>20,}" for rule in fgg.rules]
+    return [
+        f"{title:<10} {rule.name:<6} {_largest_pair(rule, fgg, words):<16} {rule_flops(rule, fgg, words):>20,}"
+        for rule in fgg.rules
+    ]
+
+
+def _largest_pair(rule: Rule, fgg: FGG, words: Collection[str]) -> str:
+    """The costliest product of a contraction, as its node labels: "N^3" for a dense binary rule."""
+    joints = [tuple(dict.fromkeys(step.left + step.right)) for step in _contraction(rule, fgg, words).steps]
+    labels = [[rule.rhs.label_of[node] for node in joint if rule.rhs.label_of[node] not in words] for joint in joints]
+    largest = Counter(max(labels, key=lambda names: prod(fgg.size(name) for name in names), default=[]))
+    return " ".join(name if power == 1 else f"{name}^{power}" for name, power in largest.items()) or "1"
 
 
 def _indent(lines: Iterable[str]) -> list[str]:

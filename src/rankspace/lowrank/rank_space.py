@@ -147,10 +147,11 @@ class _Compiler:
 
     def _finish(self, rules: tuple[Rule, ...], nonterminals: Mapping[str, tuple[str, ...]]) -> RankSpace:
         used = {node.label for rule in rules for node in rule.rhs.nodes}
+        hidden = self.states | self.ranks
         order = list(dict.fromkeys(e.label for rule in rules for e in rule.rhs.edges if e.label in self.terminals))
         return RankSpace(
             Grammar(self.fgg.start, rules, {label: self.terminals[label] for label in order}, nonterminals),
-            {label: domain for label, domain in self.fgg.domains.items() if label in used},
+            {label: domain for label, domain in self.fgg.domains.items() if label in used or label not in hidden},
             {label: self.factors[label] for label in order},
             self.fgg.table_names,
             original=self.original,

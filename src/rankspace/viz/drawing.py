@@ -5,19 +5,24 @@ Labels are set piece by piece without any markup, so every character stands for 
 
 import importlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from rankspace.errors import MissingExtraError
+from rankspace.fgg import Node
 from rankspace.viz.layers import Box, Part, Point, Size
 from rankspace.viz.layout import Line
 
+FAMILY = ("STIXGeneral", "DejaVu Serif", "serif")  # the first two come with matplotlib, the last is for browsers
 FONT, SMALL_FONT = 11.0, 9.5  # of labels inside and beside (all lengths in points)
 SUBSCRIPT, DROP = 0.72, 0.18  # size and depth of a subscript, relative to the font
 CAPITAL, LINE = 0.66, 0.95  # height of a capital letter and of a line, relative to the font
+KERN = 0.02  # after each piece of a label, relative to the font
 MAX_CHARACTERS = 40  # of one label; longer ones end in an ellipsis
-LINE_WIDTH = 0.8
+LINE_WIDTH, ARROW_WIDTH = 0.8, 1.0
+ARROW_HEAD = (4.0, 2.5)  # its length, and its width to either side
 DOUBLE = 3.0  # between the lines to one endpoint
 INK, PAPER, RED = "black", "white", "#b01010"  # in greyscale, red is a dark grey
 SPAN = re.compile(r"(.*?,)(\(\d+(?:,\d+)?\))", re.DOTALL)  # X,(0,3): names of conjoined nonterminals
@@ -44,8 +49,22 @@ class Piece(NamedTuple):
 Label = Sequence[Piece]
 
 
-def node_label(label: str, subscript: str) -> Label:
-    return [Piece(_shown(label), "bold"), Piece(subscript, lowered=True)]
+def node_labels(nodes: Sequence[Node]) -> dict[str, Label]:
+    """By identifier: the label with a subscript, which is the number at the end of the identifier, or else the place.
+
+    If that gives two nodes one name, all are numbered by their places.
+    """
+    found = [(node.label, _number(node.id) or str(i)) for i, node in enumerate(nodes, start=1)]
+    if len(set(found)) < len(found):
+        found = [(node.label, str(i)) for i, node in enumerate(nodes, start=1)]
+    return {
+        node.id: [Piece(_shown(label), "bold"), Piece(_shown(subscript), lowered=True)]
+        for node, (label, subscript) in zip(nodes, found, strict=True)
+    }
+
+
+def _number(name: str) -> str:
+    return name[len(name.rstrip("0123456789")) :]
 
 
 def factor_label(label: str) -> Label:
@@ -79,15 +98,15 @@ def label_size(label: Label, font: float) -> Size:
     return sum(_width(piece, font) for piece in label), font * LINE
 
 
+@lru_cache(maxsize=4096)
 def _width(piece: Piece, font: float) -> float:
-    width, _, _ = matplotlib(".textpath").text_to_path.get_text_width_height_descent(
-        piece.text, _properties(piece, font), False
-    )
-    return float(width)
+    measure = matplotlib(".textpath").text_to_path.get_text_width_height_descent
+    return float(measure(piece.text, _properties(piece, font), False)[0]) + KERN * font
 
 
 def _properties(piece: Piece, font: float) -> Any:
     return matplotlib(".font_manager").FontProperties(
+        family=FAMILY,
         size=font * SUBSCRIPT if piece.lowered else font,
         style="italic" if piece.style == "italic" else "normal",
         weight="bold" if piece.style == "bold" else "normal",
@@ -95,10 +114,12 @@ def _properties(piece: Piece, font: float) -> Any:
 
 
 class Pen:
-    """Draws on matplotlib axes whose units are points."""
+    """Draws on a figure of matplotlib, in points from its top left corner, y upwards."""
 
-    def __init__(self, axes: Any) -> None:
-        self.axes = axes
+    def __init__(self, figure: Any) -> None:
+        points = matplotlib(".transforms").Affine2D().scale(1 / 72).translate(0, figure.get_figheight())
+        self.figure = figure
+        self.transform = points + figure.dpi_scale_trans
 
     def part(self, part: Part, boxes: Sequence[Box], label: Label) -> None:
         """A node, factor or nonterminal edge, with its label inside or in the second box."""
@@ -116,13 +137,14 @@ class Pen:
         x = (box.left + box.right - label_size(label, font)[0]) / 2
         base = (box.bottom + box.top - CAPITAL * font) / 2
         for piece in label:
-            self.axes.text(
+            self.figure.text(
                 x,
                 base - (DROP * font if piece.lowered else 0.0),
                 piece.text,
                 fontproperties=_properties(piece, font),
                 color=piece.colour or colour,
                 parse_math=False,
+                transform=self.transform,
                 zorder=4,
             )
             x += _width(piece, font)
@@ -130,35 +152,33 @@ class Pen:
     def line(self, line: Line) -> None:
         """Straight, or rounded at the bends; once for each time that the edge has this endpoint."""
         for i in range(line.times):
-            self._stroke(_beside(line.points, DOUBLE * (i - (line.times - 1) / 2)))
+            points = _beside(line.points, DOUBLE * (i - (line.times - 1) / 2))
+            path = _smooth(points) if len(points) > 2 else matplotlib(".path").Path(points)
+            self._add(path, facecolor="none", edgecolor=INK, linewidth=LINE_WIDTH, zorder=1)
 
     def arrow(self, begin: Point, end: Point) -> None:
-        style = "->,head_length=3,head_width=2"
-        arrow = matplotlib(".patches").FancyArrowPatch(
-            begin, end, arrowstyle=style, mutation_scale=1.2, shrinkA=0, shrinkB=0, linewidth=1.0, color=INK
-        )
-        self.axes.add_patch(arrow)
+        """Level, from left to right."""
+        length, width = ARROW_HEAD
+        head = [(end[0] - length, end[1] + width), end, (end[0] - length, end[1] - width)]
+        for points in ([begin, end], head):
+            self._add(matplotlib(".path").Path(points), facecolor="none", edgecolor=INK, linewidth=ARROW_WIDTH)
 
     def _shape(self, box: Box, fill: str, colour: str, is_round: bool) -> None:
-        style = {"facecolor": fill, "edgecolor": colour, "linewidth": LINE_WIDTH, "zorder": 3}
-        if is_round:
-            self.axes.add_patch(matplotlib(".patches").PathPatch(_stadium(box), **style))
-        else:
-            self.axes.add_patch(
-                matplotlib(".patches").Rectangle(box[:2], box.right - box.left, box.top - box.bottom, **style)
-            )
+        path = _stadium(box) if is_round else _rectangle(box)
+        self._add(path, facecolor=fill, edgecolor=colour, linewidth=LINE_WIDTH, zorder=3)
 
     def _background(self, box: Box) -> None:
-        size = (box.right - box.left, box.top - box.bottom)
-        self.axes.add_patch(
-            matplotlib(".patches").Rectangle(box[:2], *size, facecolor=PAPER, edgecolor="none", zorder=2)
-        )
+        self._add(_rectangle(box), facecolor=PAPER, edgecolor="none", zorder=2)
 
-    def _stroke(self, points: Sequence[Point]) -> None:
-        path = _smooth(points) if len(points) > 2 else matplotlib(".path").Path(points)
-        self.axes.add_patch(
-            matplotlib(".patches").PathPatch(path, facecolor="none", edgecolor=INK, linewidth=LINE_WIDTH, zorder=1)
-        )
+    def _add(self, path: Any, **style: Any) -> None:
+        self.figure.add_artist(matplotlib(".patches").PathPatch(path, transform=self.transform, **style))
+
+
+def _rectangle(box: Box) -> Any:
+    left, bottom, right, top = box
+    return matplotlib(".path").Path(
+        [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)], closed=True
+    )
 
 
 def _stadium(box: Box) -> Any:
@@ -195,20 +215,3 @@ def _beside(points: Sequence[Point], by: float) -> list[Point]:
     (x0, y0), (x1, y1) = points[0], points[-1]
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5 or 1.0
     return [(x + by * (y1 - y0) / length, y - by * (x1 - x0) / length) for x, y in points]
-
-
-def names_of(nodes: Iterable[tuple[str, str]]) -> list[Label]:
-    """Labels of nodes given as (id, label) with subscripts that tell them apart.
-
-    A subscript is the number at the end of the id, or else the place of the node; if that gives two nodes one name, all
-    are numbered by their places.
-    """
-    nodes = list(nodes)
-    found = [(label, _trailing_digits(name) or str(i)) for i, (name, label) in enumerate(nodes, start=1)]
-    if len(set(found)) < len(found):
-        found = [(label, str(i)) for i, (_, label) in enumerate(nodes, start=1)]
-    return [node_label(label, subscript) for label, subscript in found]
-
-
-def _trailing_digits(name: str) -> str:
-    return name[len(name.rstrip("0123456789")) :]

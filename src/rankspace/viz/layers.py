@@ -16,7 +16,7 @@ Point = tuple[float, float]
 Size = tuple[float, float]
 
 LAYER_GAP = 12.0  # between the parts of neighbouring layers
-PART_GAP = 14.0  # between neighbours in one layer
+NODE_GAP, PART_GAP = 20.0, 12.0  # between two nodes, and between other neighbours, in one layer
 CLEARANCE = 5.0  # between a label and the parts of other layers
 FLATTEST = 0.6  # rise over run of the flattest line between two layers
 LEAF, LONG_LINE = 1000.0, 300.0  # how hard their ends pull, against 1 for other lines: leaves hang straight
@@ -214,38 +214,49 @@ def _across(layers: Layers, links: Links, boxes: Boxes) -> dict[Spot, float]:
     place = {spot: i for i, spot in enumerate(boxes)}
     leaves = {spot for layer in layers[1:] for spot in layer if len(links[spot]) == 1}
     springs = np.eye(len(place)) * 1e-6  # holds the picture as a whole in its place
-    for spot, other in ((spot, other) for spot in links for other in links[spot]):
-        leaf, bend = {spot, other} & leaves, isinstance(spot, Bend) or isinstance(other, Bend)
-        stiffness = LEAF if leaf else LONG_LINE if bend else 1.0
-        springs[place[spot], place[spot]] += stiffness
-        springs[place[spot], place[other]] -= stiffness
+    for a, b in ((spot, other) for spot in links for other in links[spot]):
+        bend = isinstance(a, Bend) or isinstance(b, Bend)
+        stiffness = LEAF if a in leaves or b in leaves else LONG_LINE if bend else 1.0
+        springs[place[a], place[a]] += stiffness
+        springs[place[a], place[b]] -= stiffness
     pairs = [pair for layer in layers for pair in pairwise(layer)]
-    gaps = [Gap(place[a], place[b], whole[a].right + PART_GAP - whole[b].left) for a, b in pairs]
-    xs = dict(zip(place, _relaxed(springs, gaps), strict=True))
-    for layer in layers:  # what numerics or an unfinished search left too close
-        for a, b in pairwise(layer):
-            xs[b] = max(xs[b], xs[a] + whole[a].right + PART_GAP - whole[b].left)
-    return xs
+    gaps = [Gap(place[a], place[b], whole[a].right + _gap(a, b) - whole[b].left) for a, b in pairs]
+    xs = _relaxed(springs, gaps)
+    for gap in gaps:  # what numerics or an unfinished search left too narrow
+        xs[gap.right] = max(xs[gap.right], xs[gap.left] + gap.width)
+    return dict(zip(place, xs, strict=True))
+
+
+def _gap(left: Spot, right: Spot) -> float:
+    nodes = all(isinstance(spot, Part) and spot.kind in ("node", "external") for spot in (left, right))
+    return NODE_GAP if nodes else PART_GAP
 
 
 def _relaxed(springs: np.ndarray, gaps: Sequence[Gap]) -> list[float]:
-    """The x with x[b] - x[a] >= width for each gap that minimise the energy of the springs: an active-set search."""
+    """The x with x[right] - x[left] >= width for each gap and the least energy in the springs: an active-set search."""
+    xs: list[float] = []
     tight: list[Gap] = []
     for _ in range(STEPS):
-        constraints = np.zeros((len(tight), len(springs)))
-        for row, gap in zip(constraints, tight, strict=True):
-            row[gap.left], row[gap.right] = -1.0, 1.0
-        system = np.block([[springs, constraints.T], [constraints, np.zeros((len(tight), len(tight)))]])
-        solution = np.linalg.solve(system, [0.0] * len(springs) + [gap.width for gap in tight])
-        xs, pushes = solution[: len(springs)].tolist(), (-solution[len(springs) :]).tolist()
-        if tight and min(pushes) < -1e-9:  # a gap that pulls instead of pushing
+        xs, pushes = _at_rest(springs, tight)
+        if min(pushes, default=0.0) < -1e-9:  # a gap that would rather be wider
             del tight[pushes.index(min(pushes))]
             continue
         lacking = [gap.width - xs[gap.right] + xs[gap.left] for gap in gaps]
-        if not lacking or max(lacking) < 1e-6:
+        if max(lacking, default=0.0) < 1e-6:
             break
         tight.append(gaps[lacking.index(max(lacking))])
     return xs
+
+
+def _at_rest(springs: np.ndarray, tight: Sequence[Gap]) -> tuple[list[float], list[float]]:
+    """The places with the least energy when some gaps have exactly their width, and how hard each gap pushes."""
+    size = len(springs)
+    system = np.zeros((size + len(tight), size + len(tight)))
+    system[:size, :size] = springs
+    for row, gap in enumerate(tight, start=size):
+        system[row, [gap.left, gap.right]] = system[[gap.left, gap.right], row] = -1.0, 1.0
+    solution = np.linalg.solve(system, [0.0] * size + [gap.width for gap in tight])
+    return [float(x) for x in solution[:size]], [float(-push) for push in solution[size:]]
 
 
 def _down(layers: Layers, links: Links, boxes: Boxes, xs: Mapping[Spot, float]) -> list[float]:

@@ -7,7 +7,7 @@ or to the right (chains), where words and other dead ends hang below the chain.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, dist
+from itertools import pairwise
 from statistics import fmean
 from typing import Literal, NamedTuple
 
@@ -64,6 +64,8 @@ class Sketch:
 class Line(NamedTuple):
     """From an edge to a node, through bends if there are any, and as many times as the edge has this endpoint."""
 
+    edge: Part
+    node: Part
     points: list[Point]
     times: int
 
@@ -81,20 +83,38 @@ class Layout:
 
     def moved(self, right: float, up: float) -> "Layout":
         boxes = {part: [box.moved(right, up) for box in found] for part, found in self.boxes.items()}
-        lines = [Line([(x + right, y + up) for x, y in points], times) for points, times in self.lines]
+        lines = [line._replace(points=[(x + right, y + up) for x, y in line.points]) for line in self.lines]
         return Layout(boxes, lines)
+
+    def lines_behind_parts(self) -> int:
+        """How often a line passes behind a part that it does not join."""
+        return sum(
+            any(_passes(begin, end, boxes[0]) for begin, end in pairwise(line.points))
+            for line in self.lines
+            for part, boxes in self.boxes.items()
+            if part not in (line.edge, line.node)
+        )
 
 
 def lay_out(sketch: Sketch, direction: Direction) -> Layout:
     """Places every part so that no two boxes of parts and labels meet. Lines may pass behind a label."""
-    components = _components(sketch, direction)
+    layout = _lay_out(sketch, direction, hang=direction == "right")
+    if direction == "right" and layout.lines_behind_parts():
+        layout = min(layout, _lay_out(sketch, direction, hang=False), key=Layout.lines_behind_parts)
+    return layout
+
+
+def _lay_out(sketch: Sketch, direction: Direction, hang: bool) -> Layout:
+    components = _components(sketch, hang)
     sides = {part: component.side(part, direction) for component in components for part in component.members}
-    centres = _place(sketch, components, direction, sides).centres
-    sides.update({part: _better_side(sketch, part, centres) for part, side in sides.items() if side == "right"})
+    beside = [part for part, side in sides.items() if side == "right"]
     placement = _place(sketch, components, direction, sides)
+    for _ in range(2):  # a label that changes its side makes others move
+        sides.update({part: _better_side(sketch, part, placement.centres) for part in beside})
+        placement = _place(sketch, components, direction, sides)
     boxes = {part: shape.boxes(placement.centres[part], sides[part]) for part, shape in sketch.shapes.items()}
-    counts = {link: sketch.links.count(link) for link in sketch.links}
-    return Layout(boxes, [Line(_route(link, placement, boxes), count) for link, count in counts.items()])
+    times = {link: sketch.links.count(link) for link in sketch.links}
+    return Layout(boxes, [Line(*link, _route(link, placement, boxes), times[link]) for link in times])
 
 
 def _better_side(sketch: Sketch, part: Part, centres: Mapping[Part, Point]) -> Side:
@@ -155,14 +175,14 @@ class _Component:
         return "right" if direction == "down" or host else "above"
 
 
-def _components(sketch: Sketch, direction: Direction) -> list[_Component]:
+def _components(sketch: Sketch, hang: bool) -> list[_Component]:
     found = []
     external = [part for part in sketch.shapes if part.kind == "external"]
     for members in _connected(sketch, list(sketch.shapes)):
         factors = [part for part in members if part.kind == "factor"]
         # Rules of a start symbol have no external nodes and flow from their first factor.
         sources = [part for part in members if part in external] or factors[:1] or members[:1]
-        hanging = _hanging(sketch, members, sources) if direction == "right" else {}
+        hanging = _hanging(sketch, members, sources) if hang else {}
         found.append(_Component(members, sources, hanging, set(external[:-1])))
     return found
 

@@ -1,6 +1,7 @@
 """Rules of a factor graph grammar as pictures, drawn as in figures 1, 3 and 4 of the paper."""
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from math import log
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from rankspace.errors import RankspaceError
 from rankspace.fgg import FGG, Edge, Fragment, Indicator, Rule
 from rankspace.viz.drawing import (
+    FAMILY,
     FONT,
     INK,
     SMALL_FONT,
@@ -17,20 +19,21 @@ from rankspace.viz.drawing import (
     factor_label,
     label_size,
     matplotlib,
-    names_of,
+    node_labels,
     nonterminal_label,
     rule_label,
 )
 from rankspace.viz.layers import Box, Part, Size
 from rankspace.viz.layout import Direction, Layout, Shape, Sketch, lay_out
 
-SUFFIXES = (".svg", ".png", ".pdf")
 MAX_RULES = 400  # more do not fit a picture that anyone can read
 
 NODE = 18.0  # height of a node, and its width where the label fits (all lengths in points)
+WIDEST_CIRCLE = 24.0  # a node or box with this label and padding is as wide as it is high
 FACTOR = 6.5
-PADDING = 5.0  # left and right of a label inside
+PADDING = 4.5  # left and right of a label inside
 ARROW = 34.0
+NAME = 2.0  # above the arrow
 SPACE = 12.0  # left and right of the arrow
 BETWEEN = (44.0, 30.0)  # neighbouring rules
 MARGIN = 8.0
@@ -41,11 +44,9 @@ SETTINGS = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "rankspace",
     "pdf.fonttype": 42,
-    "font.family": ["serif"],
-    "font.serif": ["STIXGeneral", "DejaVu Serif"],  # both come with matplotlib
+    "font.serif": [FAMILY[0]],
 }
-# Nothing in a file tells when it was drawn.
-METADATA = {".svg": {"Date": None}, ".png": {"Software": "rankspace"}, ".pdf": {"CreationDate": None}}
+METADATA = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}  # no file tells when it was drawn
 
 
 def draw_rules(fgg: FGG, path: str | Path, rules: Sequence[str] | None = None) -> None:
@@ -56,13 +57,13 @@ def draw_rules(fgg: FGG, path: str | Path, rules: Sequence[str] | None = None) -
     file that cannot be written, and MissingExtraError without matplotlib.
     """
     path = Path(path)
-    if path.suffix.lower() not in SUFFIXES:
-        raise RankspaceError(
-            f"draw_rules: cannot draw to {path.name!r}; the name of a picture ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}."
-        )
+    if path.suffix.lower() not in METADATA:
+        raise RankspaceError(f"draw_rules: cannot draw to {path.name!r}; the name must end in .svg, .png or .pdf.")
     chosen = _choose(fgg, rules)
     library = matplotlib()
-    with library.rc_context():
+    with library.rc_context(), warnings.catch_warnings():
+        if path.suffix.lower() == ".svg":  # who looks at it has the fonts
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
         library.rcdefaults()
         library.rcParams.update(SETTINGS)
         _write(_figure(panels(fgg, chosen)), path)
@@ -79,7 +80,7 @@ def _choose(fgg: FGG, names: Sequence[str] | None) -> list[Rule]:
     if len(chosen) > MAX_RULES:
         raise RankspaceError(
             f"draw_rules: {len(chosen)} rules are too many for one picture, which holds {MAX_RULES}; "
-            f"choose some of them by name with --rule."
+            f"choose some by name (--rule NAME, or rules=[...])."
         )
     return chosen
 
@@ -114,7 +115,7 @@ class Panel(NamedTuple):
         self.lhs.draw(pen, left - self.lhs.layout.box.right, y)
         begin, end = middle - self.arrow / 2, middle + self.arrow / 2
         pen.arrow((begin, y), (end, y))
-        pen.label(self.name, Box(begin, y + 2, end, y + 2 + FONT), INK, FONT)
+        pen.label(self.name, Box(begin, y + NAME, end, y + NAME + FONT), INK, FONT)
         self.rhs.draw(pen, right, y)
 
 
@@ -125,8 +126,7 @@ def panels(fgg: FGG, rules: Iterable[Rule]) -> list[Panel]:
 
 
 def _panel(fgg: FGG, rule: Rule, direction: Direction) -> Panel:
-    nodes = [(node.id, node.label) for node in rule.rhs.nodes]
-    names = dict(zip(rule.rhs.label_of, names_of(nodes), strict=True))
+    names = node_labels(rule.rhs.nodes)
     ends = tuple(node for name in rule.rhs.external for node in rule.rhs.nodes if node.id == name)
     lhs = Fragment(ends, (Edge("lhs", rule.lhs, rule.rhs.external),), rule.rhs.external)
     return Panel(_picture(fgg, lhs, names, direction), rule_label(rule.name), _picture(fgg, rule.rhs, names, direction))
@@ -154,8 +154,8 @@ def _kind(fgg: FGG, edge: Edge) -> Literal["nonterminal", "word", "factor"]:
 def _shape(part: Part, label: Label) -> Shape:
     if part.kind in ("factor", "word"):
         return Shape((FACTOR, FACTOR), label_size(label, SMALL_FONT))
-    width = label_size(label, FONT)[0] + (2 * PADDING if part.kind == "nonterminal" else PADDING)
-    return Shape((max(NODE, width), NODE))
+    width = label_size(label, FONT)[0] + 2 * PADDING
+    return Shape((NODE if width < WIDEST_CIRCLE else width, NODE))
 
 
 def _level(layout: Layout, direction: Direction) -> float:
@@ -188,7 +188,7 @@ def _grid(panels: Sequence[Panel], columns: int) -> Grid:
         x = rights[-1] + max(panel.rhs.layout.box.right for panel in column) + BETWEEN[0]
     for row in (panels[i : i + columns] for i in range(0, len(panels), columns)):
         boxes = [picture.layout.box for panel in row for picture in (panel.lhs, panel.rhs)]
-        ys.append(y - max(box.top for box in boxes))
+        ys.append(y - max(NAME + FONT, *(box.top for box in boxes)))
         y = ys[-1] + min(box.bottom for box in boxes) - BETWEEN[1]
     return Grid(lefts, middles, rights, ys, (x - BETWEEN[0] + MARGIN, MARGIN - BETWEEN[1] - y))
 
@@ -205,9 +205,7 @@ def _figure(panels: Sequence[Panel]) -> Any:
     figure = matplotlib(".figure").Figure(
         figsize=(width / 72, height / 72), dpi=min(DPI, 72 * MAX_PIXELS / max(width, height))
     )
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(-height, 0))
-    axes.set_axis_off()
-    pen = Pen(axes)
+    pen = Pen(figure)
     columns = len(grid.lefts)
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
@@ -223,6 +221,6 @@ def _write(figure: Any, path: Path) -> None:
         figure.savefig(temporary, format=suffix[1:], metadata=METADATA[suffix])
         os.replace(temporary, path)
     except OSError as error:
-        raise RankspaceError(f"draw_rules: cannot write {str(path)!r}: {error.strerror}.") from error
+        raise RankspaceError(f"draw_rules: cannot write {str(path)!r}: {error.strerror or error}.") from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -148,7 +148,7 @@ class _LogZ(torch.autograd.Function):
         weights = Weights(dict(zip(labels, tensors, strict=True)))
         chart = run_linear(program, weights, words)
         mantissa, exponent = _roots(program, chart, weights.like)
-        log = torch.where(mantissa > 0, mantissa.double().log() + exponent * math.log(2), -torch.inf)
+        log = torch.where(mantissa > 0, mantissa.double().log() + exponent.double() * math.log(2), -torch.inf)
         low = _too_low(program, chart, weights.like) | _lost(program, chart, weights, words)
         ctx.program, ctx.weights, ctx.chart, ctx.words, ctx.labels = program, weights, chart, words, labels
         ctx.mark_non_differentiable(low)

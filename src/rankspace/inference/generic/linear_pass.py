@@ -53,7 +53,7 @@ class Chart(NamedTuple):
 
 def run_linear(program: Program, weights: Weights, words: Tensor) -> Chart:
     """Every item and message, bottom up."""
-    chart = Chart({ends: _table(program.item_shape(ends), weights.like, 0, ZERO) for ends in program.num_rows}, {}, [])
+    chart = Chart({ends: _table(program.item_shape(ends), weights.like, 0.0, ZERO) for ends in program.num_rows}, {}, [])
     for level in program.levels:
         for group in level.groups:
             _store(chart.items[group.ends], group.rows, _evaluate(group, chart, weights, words), first=group.first)
@@ -111,7 +111,7 @@ def _pass_on(program: Program, passing: Passing, chart: Chart, weights: Weights)
     sent, largest = normalise(send(REAL, passing, source.mantissa[rows], weights.mantissa), 1)
     if message not in chart.messages:
         shape = (program.num_rows[message.ends], *sent.mantissa.shape[1:])
-        chart.messages[message] = _table(shape, weights.like, 1, 0)  # no zero to wonder about in rows never sent
+        chart.messages[message] = _table(shape, weights.like, 1.0, 0)  # no zero to wonder about in rows never sent
     taken = source.exponent[rows] + weights.total(message.labels)
     _store(chart.messages[message], rows, Scaled(sent.mantissa, plus(sent.exponent, taken)), first=True)
     chart.tops.append((message.ends, rows, largest))
