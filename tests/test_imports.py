@@ -21,6 +21,7 @@ ARROW = (
     "distributions",
     "models",
     "training",
+    "bench",
     "demo",
     "cli",
 )

@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from rankspace import __version__
-from rankspace.cli import fgg
+from rankspace.cli import bench, fgg
 from rankspace.errors import RankspaceError
 
 USER_ERROR = 2
@@ -30,6 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.add_typer(fgg.app, name="fgg")
+app.add_typer(bench.app, name="bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,7 +5,7 @@ that agree and multiplies their factors.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -46,10 +46,16 @@ def conjoin(model: FGG, query: FGG, name: Callable[[Pair], str] | None = None) -
 
 
 def impossible(fgg: FGG, start: str) -> FGG:
-    """An FGG over the same domains that derives nothing of positive weight from a start symbol of that name."""
+    """An FGG over the same domains that derives nothing of positive weight from a start symbol of that name.
+
+    Its Z is zero, and so are the gradients of the given FGG's factors.
+    """
     ends = {f"x{i}": end for i, end in enumerate(fgg.grammar.nonterminals[fgg.start])}
     rule = Rule.build(start, ends, [("0",)], external=list(ends), name="impossible")
     zero = torch.zeros((), dtype=fgg.dtype, device=fgg.device)
+    for factor in fgg.tensors.values():
+        if factor.requires_grad:
+            zero = zero + (0 * factor).sum()  # so that gradients are zero and not missing
     domains = {label: domain.values for label, domain in fgg.domains.items()}
     return FGG.build(start, [rule], domains, {"0": zero}, open_start=fgg.grammar.open_start)
 
@@ -161,14 +167,20 @@ def _names(pairs: Iterable[Pair], name: Callable[[Pair], str]) -> dict[Pair, str
 
 
 def _check_names(model: FGG, query: FGG) -> None:
-    for label in model.domains.keys() & query.domains.keys():
+    for label in _common(model.domains, query.domains):
         if list(model.domains[label].values) != list(query.domains[label].values):
             raise GrammarError(f"conjoin: node label {label!r} has different domains in the two grammars; rename one.")
-    for label in model.grammar.terminals.keys() & query.grammar.terminals.keys():
-        if not _same_factor(model.factors[label], query.factors[label]):
+    for label in _common(model.grammar.terminals, query.grammar.terminals):
+        types = [fgg.grammar.terminals[label] for fgg in (model, query)]
+        if types[0] != types[1]:
+            raise GrammarError(
+                f"conjoin: terminal {label!r} has endpoints ({', '.join(types[0])}) in one grammar and "
+                f"({', '.join(types[1])}) in the other; rename one."
+            )
+        if not same_factor(model.factors[label], query.factors[label]):
             raise GrammarError(f"conjoin: terminal {label!r} has different factors in the two grammars; rename one.")
     for left, right in ((model, query), (query, model)):
-        for label in left.grammar.terminals.keys() & right.grammar.nonterminals.keys():
+        for label in _common(left.grammar.terminals, right.grammar.nonterminals):
             raise GrammarError(f"conjoin: {label!r} is a terminal in one grammar and a nonterminal in the other.")
     if model.grammar.nonterminals[model.start] != query.grammar.nonterminals[query.start]:
         raise GrammarError(
@@ -176,7 +188,12 @@ def _check_names(model: FGG, query: FGG) -> None:
         )
 
 
-def _same_factor(left: Factor, right: Factor) -> bool:
+def _common(left: Mapping[str, object], right: Mapping[str, object]) -> list[str]:
+    """Names in both, in a fixed order, so that the same mistake is reported every time."""
+    return [label for label in left if label in right]
+
+
+def same_factor(left: Factor, right: Factor) -> bool:
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         return left is right or torch.equal(left, right)
     return type(left) is type(right) and left == right

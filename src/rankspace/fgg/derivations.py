@@ -1,6 +1,6 @@
 """The generative story: derivations, the factor graphs they yield, and Z by enumerating them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -13,7 +13,7 @@ from rankspace.errors import GrammarError
 from rankspace.fgg.components import is_recursive, strong_components
 from rankspace.fgg.factor_graph import FactorGraph
 from rankspace.fgg.factor_graph_grammar import FGG
-from rankspace.fgg.grammar import Rule
+from rankspace.fgg.grammar import Grammar, Rule
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,22 @@ class Derivation:
     def factor_graph(self, fgg: FGG) -> FactorGraph:
         """The factor graph this derivation generates, with the assignment of its nodes where there is one.
 
-        A node is named by the path of edges to the rule that made it: "e2/e0/t2".
+        A node is named by the path of edges to the rule that made it: "e2/e0/t2" (a "/" in an identifier reads "~1",
+        a "~" reads "~0").
         """
         graph = FactorGraph({}, [], {})
         waiting: list[tuple[Derivation, str, dict[str, str]]] = [(self, "", {})]
         while waiting:
             here, path, given = waiting.pop()
-            name = {node.id: given.get(node.id, path + node.id) for node in here.rule.rhs.nodes}
+            name = {node.id: given.get(node.id, path + _escaped(node.id)) for node in here.rule.rhs.nodes}
             graph.sizes |= {name[node.id]: fgg.size(node.label) for node in here.rule.rhs.nodes}
             graph.assignment |= {name[node]: value for node, value in here.assignment.items()}
             for edge in here.rule.rhs.edges:
                 ends = tuple(name[node] for node in edge.nodes)
                 if edge.id in here.children:
                     child = here.children[edge.id]
-                    waiting.append((child, f"{path}{edge.id}/", dict(zip(child.rule.rhs.external, ends, strict=True))))
+                    met = dict(zip(child.rule.rhs.external, ends, strict=True))
+                    waiting.append((child, f"{path}{_escaped(edge.id)}/", met))
                 else:
                     graph.factors.append((fgg.tensors[edge.label], ends))
         return graph
@@ -102,7 +104,7 @@ def enumerate_derivations(fgg: FGG, limit: int | None = None, max_size: int | No
             "enumerate_derivations: the grammar has infinitely many derivations; give limit or max_size."
         )
     bound = min((size for size in (largest, max_size) if size is not None), default=None)
-    return _up_to(_BySize(fgg), bound, limit)
+    return _up_to(fgg, bound, limit)
 
 
 def z_by_enumeration(fgg: FGG, limit: int | None = None, max_size: int | None = None) -> Enumerated:
@@ -119,11 +121,12 @@ def z_by_enumeration(fgg: FGG, limit: int | None = None, max_size: int | None = 
     return Enumerated(total, count, complete)
 
 
-def _up_to(by_size: "_BySize", bound: int | None, limit: int | None) -> Iterator[Derivation]:
+def _up_to(fgg: FGG, bound: int | None, limit: int | None) -> Iterator[Derivation]:
+    by_size = _BySize(fgg)
     count, size = 0, 0
     while bound is None or size < bound:
         size += 1
-        for derivation in by_size.of(by_size.fgg.start, size):
+        for derivation in by_size.of(fgg.start, size):
             if limit is not None and count >= limit:
                 return
             yield derivation
@@ -136,56 +139,83 @@ class _BySize:
     """All derivations of a nonterminal that use exactly a given number of rules."""
 
     def __init__(self, fgg: FGG) -> None:
-        self.fgg = fgg
+        self.grammar = fgg.grammar
+        self.smallest = _smallest_sizes(fgg.grammar)
         self.known: dict[tuple[str, int], list[Derivation]] = {}
 
     def of(self, label: str, size: int) -> list[Derivation]:
-        key = (label, size)
-        if key not in self.known:
-            self.known[key] = [d for rule in self.fgg.grammar.rules_of[label] for d in self._with(rule, size)]
-        return self.known[key]
+        waiting = [(label, size)]  # a stack, since derivations of long sentences are deep
+        while waiting:
+            here = waiting[-1]
+            missing = [part for parts in self._parts(*here) for part in parts if part not in self.known]
+            if missing:
+                waiting.extend(missing)
+            else:
+                self.known[here] = list(self._built(*here))
+                waiting.pop()
+        return self.known[label, size]
 
-    def _with(self, rule: Rule, size: int) -> Iterator[Derivation]:
-        edges = self.fgg.grammar.nonterminal_edges(rule)
-        for sizes in _compositions(size - 1, len(edges)):
-            choices = [self.of(edge.label, part) for edge, part in zip(edges, sizes, strict=True)]
-            for children in product(*choices):
-                yield Derivation(rule, {edge.id: child for edge, child in zip(edges, children, strict=True)})
+    def _built(self, label: str, size: int) -> Iterator[Derivation]:
+        for rule in self.grammar.rules_of[label]:
+            edges = [edge.id for edge in self.grammar.nonterminal_edges(rule)]
+            for parts in self._ways(rule, size):
+                for children in product(*(self.known[part] for part in parts)):
+                    yield Derivation(rule, dict(zip(edges, children, strict=True)))
+
+    def _parts(self, label: str, size: int) -> Iterator[tuple[tuple[str, int], ...]]:
+        return (parts for rule in self.grammar.rules_of[label] for parts in self._ways(rule, size))
+
+    def _ways(self, rule: Rule, size: int) -> Iterator[tuple[tuple[str, int], ...]]:
+        """Sizes of the children of a rule, with their labels, that make a derivation of a given size."""
+        labels = [edge.label for edge in self.grammar.nonterminal_edges(rule)]
+        if all(label in self.smallest for label in labels):
+            for sizes in _compositions(size - 1, [self.smallest[label] for label in labels]):
+                yield tuple(zip(labels, sizes, strict=True))
 
 
-def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Ways to write a number as an ordered sum of positive parts."""
-    if parts == 0:
+def _compositions(total: int, smallest: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Ways to write a number as an ordered sum of parts that are not smaller than the given ones."""
+    if not smallest:
         if total == 0:
             yield ()
         return
-    for first in range(1, total - parts + 2):
-        for rest in _compositions(total - first, parts - 1):
+    least, *others = smallest
+    for first in range(least, total - sum(others) + 1) if others else (total,) * (total >= least):
+        for rest in _compositions(total - first, others):
             yield first, *rest
+
+
+def _smallest_sizes(grammar: Grammar) -> dict[str, int]:
+    """Rules in the smallest derivation of each nonterminal that has one."""
+    sizes: dict[str, int] = {}
+    for component in strong_components(grammar.uses):
+        for _ in component:  # a smallest derivation repeats no nonterminal on a path
+            for label in component:
+                found = [
+                    1 + sum(sizes[edge.label] for edge in grammar.nonterminal_edges(rule))
+                    for rule in grammar.rules_of[label]
+                    if all(edge.label in sizes for edge in grammar.nonterminal_edges(rule))
+                ]
+                if found:
+                    sizes[label] = min(found)
+    return sizes
 
 
 def _largest_size(fgg: FGG) -> int | None:
     """Rules in the largest derivation of the start symbol; None if there is no largest, 0 if there is none at all."""
     grammar = fgg.grammar
-    useless = grammar.useless()
-    useful = [label for label in grammar.nonterminals if label not in useless.unreachable + useless.unproductive]
-    uses = {
-        label: [
-            edge.label
-            for rule in grammar.rules_of[label]
-            if all(e.label in useful for e in grammar.nonterminal_edges(rule))
-            for edge in grammar.nonterminal_edges(rule)
-        ]
-        for label in useful
-    }
+    edges: dict[str, list[list[str]]] = {}
+    for rule in grammar.useful_rules:
+        edges.setdefault(rule.lhs, []).append([edge.label for edge in grammar.nonterminal_edges(rule)])
+    uses = {label: [name for names in rules for name in names] for label, rules in edges.items()}
     sizes: dict[str, int] = {}
     for component in strong_components(uses):
         if is_recursive(component, uses):
             return None
         [label] = component
-        sizes[label] = max(
-            1 + sum(sizes[edge.label] for edge in grammar.nonterminal_edges(rule))
-            for rule in grammar.rules_of[label]
-            if all(edge.label in sizes for edge in grammar.nonterminal_edges(rule))
-        )
+        sizes[label] = max(1 + sum(sizes[name] for name in names) for names in edges[label])
     return sizes.get(fgg.start, 0)
+
+
+def _escaped(identifier: str) -> str:
+    return identifier.replace("~", "~0").replace("/", "~1")

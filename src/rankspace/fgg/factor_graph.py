@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from heapq import heapify, heappop, heappush
+from itertools import count, product
 from math import prod
 
 import torch
 from torch import Tensor
+
+Table = tuple[Tensor, tuple[str, ...]]  # a factor over distinct variables
 
 
 @dataclass
@@ -36,41 +39,75 @@ class FactorGraph:
     def sum_product(self, order: Sequence[str] | None = None) -> Tensor:
         """Sum over every assignment by variable elimination (differentiable).
 
-        Each variable in turn: multiply the factors that mention it and sum it out. Without an `order`, the variable
-        whose product table is smallest goes first.
+        Each variable in turn: multiply the factors that mention it and sum it out. Variables in `order` come first, in
+        that order; of the others always the one whose product table is smallest.
         """
-        tables = [_on_distinct(factor, ends) for factor, ends in self.factors]
-        waiting = list(order if order is not None else self.sizes)
-        result = torch.ones((), dtype=self._dtype)
-        while waiting:
-            variable = waiting[0] if order is not None else min(waiting, key=lambda v: self._cost(v, tables))
-            waiting.remove(variable)
-            touching = [table for table in tables if variable in table[1]]
-            tables = [table for table in tables if variable not in table[1]]
-            if touching:
-                tables.append(_eliminate(variable, touching))
-            else:
-                result = result * self.sizes[variable]
-        for table, _ in tables:
-            result = result * table
-        return result
+        elimination = _Elimination(self.sizes, torch.ones((), dtype=self._dtype))
+        for factor, ends in self.factors:
+            elimination.add(_on_distinct(factor, ends))
+        for variable in order or ():
+            elimination.eliminate(variable)
+        elimination.eliminate_cheapest()
+        return elimination.result
 
     @property
     def _dtype(self) -> torch.dtype:
         return self.factors[0][0].dtype if self.factors else torch.get_default_dtype()
 
-    def _cost(self, variable: str, tables: Sequence[tuple[Tensor, tuple[str, ...]]]) -> int:
-        return prod(self.sizes[end] for end in {end for _, ends in tables if variable in ends for end in ends})
+
+class _Elimination:
+    """The tables that are left, by the variables they mention, and the product of those that mention none."""
+
+    def __init__(self, sizes: dict[str, int], result: Tensor) -> None:
+        self.sizes = sizes
+        self.result = result
+        self.tables: dict[str, dict[int, Table]] = {variable: {} for variable in sizes}
+        self.numbers = count()
+
+    def add(self, table: Table) -> None:
+        number = next(self.numbers)
+        for end in table[1]:
+            self.tables[end][number] = table
+        if not table[1]:
+            self.result = self.result * table[0]
+
+    def eliminate(self, variable: str) -> tuple[str, ...]:
+        """Sums a variable out; returns those that shared a table with it."""
+        touching = self.tables.pop(variable)
+        if not touching:
+            self.result = self.result * self.sizes[variable]
+            return ()
+        for number, (_, ends) in touching.items():
+            for end in ends:
+                if end != variable:
+                    del self.tables[end][number]
+        table = _sum_out(variable, list(touching.values()))
+        self.add(table)
+        return table[1]
+
+    def eliminate_cheapest(self) -> None:
+        """Sums out every variable, smallest product table first."""
+        place = {variable: i for i, variable in enumerate(self.sizes)}
+        waiting = [(self._cost(variable), place[variable], variable) for variable in self.tables]
+        heapify(waiting)
+        while waiting:
+            cost, _, variable = heappop(waiting)
+            if variable in self.tables and cost == self._cost(variable):  # an entry may be out of date
+                for other in self.eliminate(variable):
+                    heappush(waiting, (self._cost(other), place[other], other))
+
+    def _cost(self, variable: str) -> int:
+        return prod(self.sizes[end] for end in {end for _, ends in self.tables[variable].values() for end in ends})
 
 
-def _on_distinct(factor: Tensor, ends: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
+def _on_distinct(factor: Tensor, ends: tuple[str, ...]) -> Table:
     """The factor as a table over distinct variables: a variable that occurs twice picks the diagonal."""
     names = tuple(dict.fromkeys(ends))
     place = {name: i for i, name in enumerate(names)}
     return torch.einsum(factor, [place[end] for end in ends], list(range(len(names)))), names
 
 
-def _eliminate(variable: str, tables: Sequence[tuple[Tensor, tuple[str, ...]]]) -> tuple[Tensor, tuple[str, ...]]:
+def _sum_out(variable: str, tables: Sequence[Table]) -> Table:
     names = tuple(dict.fromkeys(end for _, ends in tables for end in ends))
     result = torch.ones((), dtype=tables[0][0].dtype, device=tables[0][0].device)
     for table, ends in tables:

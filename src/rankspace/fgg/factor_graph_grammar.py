@@ -21,7 +21,7 @@ class Domain:
     def __post_init__(self) -> None:
         if len(self._index) != len(self.values):
             repeated = next(value for i, value in enumerate(self.values) if self._index[value] != i)
-            raise GrammarError(f"domain: the value {repeated!r} occurs twice; values are distinct.")
+            raise GrammarError(f"the value {repeated!r} occurs twice; values are distinct.")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -113,7 +113,7 @@ class FGG:
                     outside.setdefault(edge.label, tuple(rule.rhs.label_of[node] for node in edge.nodes))
         return cls(
             Grammar(start, rules, _as_types(outside), _as_types(inside), open_start),
-            {label: _as_domain(values) for label, values in domains.items()},
+            {label: _as_domain(label, values) for label, values in domains.items()},
             dict(factors),
             dict(table_names or {}),
         )
@@ -223,10 +223,13 @@ class FGG:
         return next((f" ({rule})" for rule in users), "")
 
 
-def _as_domain(values: int | Sequence[Any] | Domain) -> Domain:
+def _as_domain(label: str, values: int | Sequence[Any] | Domain) -> Domain:
     if isinstance(values, Domain):
         return values
-    return Domain(range(values) if isinstance(values, int) else tuple(values))
+    try:
+        return Domain(range(values) if isinstance(values, int) else tuple(values))
+    except GrammarError as error:
+        raise GrammarError(f"domains[{label!r}]: {error}") from None
 
 
 def _as_types(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:

@@ -130,10 +130,11 @@ def _iterate(function: Callable[[Tensor], Tensor], log_values: Tensor, name: str
         following = function(log_values)
         previous, change = change, float((following - log_values).abs().max())
         log_values = following
-        rate = change / previous if previous > 0 else 0.0
         if not change < torch.inf:
             break
-        if change <= ROUNDING or (rate < 1 and change * rate / (1 - rate) < min(tolerance, 1e-12)):
+        rate = change / previous if previous < torch.inf else 1.0  # one change alone tells no rate
+        noise = ROUNDING * (1 + float(log_values.abs().max()))
+        if change <= noise or (rate < 1 and change * rate / (1 - rate) < min(tolerance, 1e-12)):
             return log_values
     raise DivergenceError(
         f"sum_product: fixed-point iteration did not converge on {name} (last relative change {change:.1e}); its sum "
@@ -145,20 +146,22 @@ def iterate_exactly(
     evaluator: Evaluator[Array],
     component: Sequence[str],
     values: Mapping[str, Array],
-    same: Callable[[Array, Array], bool],
+    settle: Callable[[Array, Array], tuple[Array, bool]],
     limit: int,
     name: str,
 ) -> list[dict[str, Array]]:
     """Values after 0, 1, 2, ... rounds until nothing changes, for semirings in which that is exact.
 
     A derivation worth keeping repeats no (nonterminal, assignment) on a path, so `limit` rounds (the number of those)
-    suffice; a value that still changes grows for ever.
+    suffice; a value that still changes grows for ever. `settle` takes an old and a following value and gives the one
+    to go on with and whether nothing changed.
     """
     history = [{label: evaluator.zeros(label) for label in component}]
     for _ in range(limit + 1):
         known = {**values, **history[-1]}
-        history.append({label: evaluator.nonterminal(label, known) for label in component})
-        if all(same(history[-1][label], history[-2][label]) for label in component):
+        settled = {label: settle(history[-1][label], evaluator.nonterminal(label, known)) for label in component}
+        history.append({label: value for label, (value, _) in settled.items()})
+        if all(same for _, same in settled.values()):
             return history
     raise DivergenceError(
         f"sum_product: the value of {name} grows without end around its cycle; "

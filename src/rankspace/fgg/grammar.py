@@ -1,11 +1,12 @@
 """Hyperedge replacement grammars: definition 4 of the paper."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from rankspace.errors import GrammarError
+from rankspace.fgg.components import strong_components
 from rankspace.fgg.hypergraph import Edge, Fragment
 
 
@@ -60,13 +61,17 @@ class Grammar:
     def __post_init__(self) -> None:
         for label in self.terminals:
             if label in self.nonterminals:
-                raise GrammarError(f"label {label!r} is both a terminal and a nonterminal; rename one of them.")
+                raise GrammarError(
+                    f"label {label!r}{self._place_of(label)} is both a terminal and a nonterminal; rename one of them."
+                )
         self._check_start()
         for rule in self.rules:
             self._check_rule(rule)
         for label in self.nonterminals:
             if label not in self.rules_of:
-                raise GrammarError(f"nonterminal {label!r} has no rule; give it one or remove it.")
+                raise GrammarError(
+                    f"nonterminal {label!r}{self._place_of(label)} has no rule; give it one or remove it."
+                )
 
     def _check_start(self) -> None:
         if self.start not in self.nonterminals:
@@ -109,6 +114,11 @@ class Grammar:
                     f"{rule.rhs.label_of[node]!r} where it takes {label!r}."
                 )
 
+    def _place_of(self, label: str) -> str:
+        """The first rule that rewrites or uses an edge label, in brackets; nothing where there is none."""
+        places = (r for r in self.rules if r.lhs == label or any(edge.label == label for edge in r.rhs.edges))
+        return next((f" ({rule})" for rule in places), "")
+
     def type_of(self, label: str) -> tuple[str, ...] | None:
         """Node labels of the endpoints of an edge label, or None if the label is unknown."""
         return self.terminals.get(label, self.nonterminals.get(label))
@@ -135,26 +145,52 @@ class Grammar:
             for label in self.nonterminals
         }
 
+    @cached_property
+    def productive(self) -> frozenset[str]:
+        """Nonterminals that derive at least one factor graph."""
+        found: set[str] = set()
+        for component in strong_components(self.uses):
+            for _ in component:  # each round but the last finds at least one more
+                fresh = [
+                    label
+                    for label in component
+                    if label not in found and any(self._finishes(rule, found) for rule in self.rules_of[label])
+                ]
+                found.update(fresh)
+                if not fresh:
+                    break
+        return frozenset(found)
+
+    def _finishes(self, rule: Rule, labels: Container[str]) -> bool:
+        return all(edge.label in labels for edge in self.nonterminal_edges(rule))
+
+    @cached_property
+    def useful_rules(self) -> tuple[Rule, ...]:
+        """Rules that some derivation of the start symbol uses, in order."""
+        finishing = [rule for rule in self.rules if self._finishes(rule, self.productive)]
+        uses: dict[str, list[str]] = {}
+        for rule in finishing:
+            uses.setdefault(rule.lhs, []).extend(edge.label for edge in self.nonterminal_edges(rule))
+        reached = _reached(self.start, uses)
+        return tuple(rule for rule in finishing if rule.lhs in reached)
+
     def useless(self) -> Useless:
         """Nonterminals that are unreachable from the start symbol or that derive no factor graph."""
-        reachable, waiting = {self.start}, [self.start]
-        while waiting:
-            fresh = [label for label in self.uses[waiting.pop()] if label not in reachable]
-            reachable.update(fresh)
-            waiting.extend(fresh)
-        productive: set[str] = set()
-        while True:
-            found = {
-                rule.lhs for rule in self.rules if all(e.label in productive for e in self.nonterminal_edges(rule))
-            }
-            if found <= productive:
-                break
-            productive |= found
-        labels = tuple(self.nonterminals)
+        reached = _reached(self.start, self.uses)
         return Useless(
-            unreachable=tuple(label for label in labels if label not in reachable),
-            unproductive=tuple(label for label in labels if label not in productive),
+            unreachable=tuple(label for label in self.nonterminals if label not in reached),
+            unproductive=tuple(label for label in self.nonterminals if label not in self.productive),
         )
+
+
+def _reached(start: str, uses: Mapping[str, Sequence[str]]) -> set[str]:
+    """Labels that can be reached; labels that are not among the keys use nothing."""
+    reached, waiting = {start}, [start]
+    while waiting:
+        fresh = [label for label in dict.fromkeys(uses.get(waiting.pop(), ())) if label not in reached]
+        reached.update(fresh)
+        waiting.extend(fresh)
+    return reached
 
 
 def named(rules: Iterable[Rule]) -> tuple[Rule, ...]:

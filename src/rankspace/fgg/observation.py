@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from rankspace.errors import GrammarError
-from rankspace.fgg.conjunction import Pair, assemble, impossible
+from rankspace.fgg.conjunction import Pair, assemble, impossible, same_factor
 from rankspace.fgg.factor_graph_grammar import FGG, Factor, Indicator
 from rankspace.fgg.grammar import Grammar, Rule
 from rankspace.fgg.hypergraph import Edge, Fragment
@@ -38,7 +38,8 @@ def observe(fgg: FGG, sentence: Sequence[object], label: str | None = None) -> F
 
     `sentence` holds values of the domain of the word label; None leaves a word open (it is summed over). `label` is
     that node label; without one it is "O", or the only label that no nonterminal edge touches. Nonterminals of the
-    result are called "X,(i,j)", or "X,(i)" where the grammar is right-linear; the start symbol keeps its name.
+    result are called "X,(i,j)", or "X,(i)" where the grammar is right-linear; a start symbol that no rule uses keeps
+    its name.
     Raises GrammarError on a word outside of the domain. If no derivation has this length, Z is zero.
     """
     reading = Reading(fgg, label or word_label(fgg, sentence))
@@ -198,7 +199,7 @@ class _Query:
 
     def add(self, instance: Instance) -> None:
         """The rule of the words that goes with a rule of the model."""
-        label, rhs = self.reading.label, instance.rule.rhs
+        rhs = instance.rule.rhs
         nonterminal = self.reading.fgg.grammar.nonterminal_edges(instance.rule)
         edges = [
             Edge(edge.id, self._symbol(child), edge.nodes)
@@ -207,9 +208,8 @@ class _Query:
         for node, position in instance.words:
             index = self.indices[position]
             if index is not None:
-                text = f"{label}={self.sentence[position]}"
-                self.factors[text] = Indicator(index, self.reading.fgg.size(label))
-                edges.append(Edge(f"{node}=w{position}", text, (node,)))
+                terminal = self._terminal(index, self.sentence[position])
+                edges.append(Edge(f"{node}=w{position}", terminal, (node,)))
         symbol = self._symbol(instance.lhs)
         rule = Rule(symbol, Fragment(rhs.nodes, tuple(edges), rhs.external))
         self.pairs.setdefault((instance.lhs.label, symbol), []).append((instance.rule, rule))
@@ -220,6 +220,16 @@ class _Query:
         model = self.reading.fgg
         grammar = Grammar(self.start, rules, terminals, self.types, model.grammar.open_start)
         return FGG(grammar, model.domains, self.factors)
+
+    def _terminal(self, index: int, word: object) -> str:
+        """The label of [v = word]; primes keep it apart from other factors, such as that of "1" beside 1."""
+        text = f"{self.reading.label}={word}"
+        factor = Indicator(index, self.reading.fgg.size(self.reading.label))
+        model = self.reading.fgg.factors
+        while not same_factor(self.factors.get(text, model.get(text, factor)), factor):
+            text += "'"
+        self.factors[text] = factor
+        return text
 
     def _symbol(self, item: Item) -> str:
         text = f"{item.label}@{item.begin},{item.end}"

@@ -154,7 +154,9 @@ class Log(_TensorSemiring):
         return self.sum(torch.stack([left, right]), (0,))
 
     def sum(self, array: Tensor, axes: tuple[int, ...]) -> Tensor:
-        """logsumexp whose gradient is zero, not NaN, where every term is -inf."""
+        """logsumexp whose gradient is zero, not NaN, where every term is -inf (or there is none)."""
+        if array.numel() == 0:
+            return array.sum(axes) + self.zero  # a maximum over nothing does not exist
         top = array.detach().amax(axes, keepdim=True)
         top = torch.where(top.isinf(), 0, top)
         total = (array - top).exp().sum(axes)
@@ -177,7 +179,7 @@ class Max(_TensorSemiring):
         return torch.maximum(left, right)
 
     def sum(self, array: Tensor, axes: tuple[int, ...]) -> Tensor:
-        return array.amax(axes)
+        return array.amax(axes) if array.numel() else array.sum(axes) + self.zero
 
 
 class Boolean(_TensorSemiring):
@@ -257,7 +259,8 @@ class Expectation(Semiring[tuple[Tensor, Tensor]]):
         return Log().ones(shape, like), Real().zeros(shape, like)
 
     def multiply(self, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        return left[0] + right[0], left[1] + right[1]
+        log = left[0] + right[0]
+        return log, torch.where(log.isinf(), 0, left[1] + right[1])
 
     def add(self, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         return self.sum((torch.stack([left[0], right[0]]), torch.stack([left[1], right[1]])), (0,))

@@ -1,7 +1,8 @@
 """The sum-product of any FGG in any of six semirings: the reference that everything faster is checked against."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from rankspace.errors import RankspaceError
 from rankspace.fgg.components import is_recursive, strong_components
+from rankspace.fgg.conjunction import impossible
 from rankspace.fgg.derivations import Derivation
 from rankspace.fgg.evaluation import Evaluator
 from rankspace.fgg.factor_graph_grammar import FGG
@@ -71,13 +73,27 @@ def sum_product(
     solver = _SOLVERS.get(semiring)
     if solver is None:
         raise RankspaceError(f"sum_product: unknown semiring {semiring!r}; choose one of {', '.join(_SOLVERS)}.")
-    result: Tensor | Best | int | np.ndarray | Entropy = solver(fgg, method, tolerance)
+    if method not in get_args(Method):
+        raise RankspaceError(f"sum_product: unknown method {method!r}; choose one of {', '.join(get_args(Method))}.")
+    result: Tensor | Best | int | np.ndarray | Entropy = solver(_useful_part(fgg), method, tolerance)
     return result
 
 
 def nonterminal_values(fgg: FGG, *, method: Method = "auto", tolerance: float = 1e-6) -> dict[str, Tensor]:
     """log psi_X of every nonterminal, as `sum_product(fgg, "log")` computes them."""
     return _differentiable_values(fgg, Log(), method, tolerance)
+
+
+def _useful_part(fgg: FGG) -> FGG:
+    """The FGG without rules that no derivation of the start symbol uses: what they sum to does not matter."""
+    rules = fgg.grammar.useful_rules
+    if len(rules) == len(fgg.rules):
+        return fgg
+    if not rules:
+        return impossible(fgg, fgg.start)
+    left = {rule.lhs for rule in rules}
+    nonterminals = {label: ends for label, ends in fgg.grammar.nonterminals.items() if label in left}
+    return replace(fgg, grammar=replace(fgg.grammar, rules=rules, nonterminals=nonterminals))
 
 
 def _real(fgg: FGG, method: Method, tolerance: float) -> Tensor:
@@ -100,8 +116,9 @@ def _counting(fgg: FGG, method: Method, tolerance: float) -> int | np.ndarray:
 def _max(fgg: FGG, method: Method, tolerance: float) -> Best:
     if fgg.grammar.nonterminals[fgg.start]:
         raise RankspaceError("sum_product: the best derivation needs a start symbol without endpoints.")
-    history: History = _exact_values(fgg, Max())
-    return Best(history[fgg.start][-1], best_derivation(fgg, history))
+    precise = fgg.to(torch.float64)  # so that rounding around a cycle is told from growth
+    history: History = _exact_values(precise, Max())
+    return Best(history[fgg.start][-1].to(fgg.dtype), best_derivation(precise, history))
 
 
 def _entropy(fgg: FGG, method: Method, tolerance: float) -> Entropy:
@@ -216,13 +233,15 @@ def _attach(
     result = function(fixed)
     if not result.requires_grad:
         return layout.split(fixed)
-    kept = solution.support if log_space else torch.ones_like(solution.support)
     slope = torch.autograd.functional.jacobian(function, fixed, vectorize=True).double()
+    scale = torch.ones_like(slope[0]) if log_space else torch.where(fixed > 0, fixed, 1).double()
+    slope = slope * scale / scale[:, None]  # relative to the values, so that their units do not matter
+    kept = solution.support if log_space else torch.ones_like(solution.support)
     inverse = _inverse(slope, kept)
     if inverse is None:
         kept = solution.support
         inverse = _inverse(slope, kept)
-    if inverse is None or 1e-15 * float(inverse.abs().sum(1).max()) ** 2 > tolerance:
+    if inverse is None or _near_critical(inverse, solution.support[kept], tolerance):
         raise _no_gradient(component)
 
     def through_recursion(gradient: Tensor | None) -> Tensor | None:
@@ -231,7 +250,7 @@ def _attach(
         if torch.is_grad_enabled():
             raise RankspaceError("sum_product: second derivatives through a recursive component are not available.")
         adjoint = torch.zeros_like(gradient)
-        adjoint[kept] = (gradient[kept].double() @ inverse).to(gradient.dtype)
+        adjoint[kept] = ((gradient.double() * scale)[kept] @ inverse / scale[kept]).to(gradient.dtype)
         return adjoint
 
     result.register_hook(through_recursion)
@@ -242,8 +261,14 @@ def _inverse(slope: Tensor, kept: Tensor) -> Tensor | None:
     """(I - J)^-1 over the kept entries where it is a nonnegative matrix, as it is below criticality."""
     part = slope[kept][:, kept]
     inverse, info = torch.linalg.inv_ex(torch.eye(len(part), dtype=part.dtype, device=part.device) - part)
-    healthy = int(info) == 0 and bool(inverse.isfinite().all()) and bool((inverse > -1e-6).all())
+    healthy = int(info) == 0 and bool(inverse.isfinite().all()) and bool((inverse >= -1e-6 * inverse.abs().max()).all())
     return inverse if healthy else None
+
+
+def _near_critical(inverse: Tensor, support: Tensor, tolerance: float) -> bool:
+    """Whether rounding in the slopes of the positive values moves gradients by more than a relative tolerance."""
+    norm = float(inverse[support][:, support].abs().sum(1).max()) if bool(support.any()) else 0.0
+    return 1e-15 * norm**2 > tolerance
 
 
 def _no_gradient(component: Sequence[str]) -> RankspaceError:
@@ -261,7 +286,8 @@ def _exact_values(fgg: FGG, semiring: Semiring[Array]) -> dict[str, list[Array]]
     for component in strong_components(uses):
         if is_recursive(component, uses):
             limit = sum(torch.Size(fgg.shape_of(label)).numel() for label in component)
-            rounds = iterate_exactly(evaluator, component, values, _same, limit, repr(component[0]))
+            settle = _settle_max(evaluator, limit) if isinstance(semiring, Max) else _settle
+            rounds = iterate_exactly(evaluator, component, values, settle, limit, repr(component[0]))
         else:
             rounds = [{component[0]: evaluator.nonterminal(component[0], values)}]
         for label in component:
@@ -270,8 +296,22 @@ def _exact_values(fgg: FGG, semiring: Semiring[Array]) -> dict[str, list[Array]]
     return history
 
 
-def _same(left: Any, right: Any) -> bool:
-    return torch.equal(left, right) if isinstance(left, Tensor) else bool(np.array_equal(left, right))
+def _settle(old: Any, following: Any) -> tuple[Any, bool]:
+    same = torch.equal(old, following) if isinstance(old, Tensor) else bool(np.array_equal(old, following))
+    return following, same
+
+
+def _settle_max(evaluator: Evaluator[Any], length: int) -> Callable[[Any, Any], tuple[Any, bool]]:
+    """Keeps what grew by no more than the rounding of a cycle of that length: cycles of weight one come to rest."""
+    weights = torch.cat([torch.zeros(1), *(f.detach().flatten().cpu() for f in evaluator.factors.values())])
+    largest = float(weights[weights.isfinite()].abs().max())
+
+    def settle(old: Tensor, following: Tensor) -> tuple[Tensor, bool]:
+        scale = 1 + largest + torch.where(old.isfinite(), old, 0).abs()
+        grown = following > old + 4 * torch.finfo(old.dtype).eps * length * scale
+        return torch.where(grown, following, old), not bool(grown.any())
+
+    return settle
 
 
 _SOLVERS: dict[str, Callable[[FGG, Method, float], Any]] = {

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from math import log
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -133,7 +134,8 @@ def _panel(fgg: FGG, rule: Rule, direction: Direction) -> Panel:
 
 
 def _picture(fgg: FGG, fragment: Fragment, names: dict[str, Label], direction: Direction) -> Picture:
-    nodes = {node.id: Part("external" if node.id in fragment.external else "node", node.id) for node in fragment.nodes}
+    nodes = {name: Part("external", name) for name in fragment.external}  # first, and in their own order
+    nodes |= {node.id: Part("node", node.id) for node in fragment.nodes if node.id not in nodes}
     edges = {edge.id: Part(_kind(fgg, edge), edge.id) for edge in fragment.edges}
     labels = {part: names[name] for name, part in nodes.items()}
     for edge in fragment.edges:
@@ -223,4 +225,5 @@ def _write(figure: Any, path: Path) -> None:
     except OSError as error:
         raise RankspaceError(f"draw_rules: cannot write {str(path)!r}: {error.strerror or error}.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()

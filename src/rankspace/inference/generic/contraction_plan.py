@@ -9,6 +9,7 @@ U^T is left for the end (Eq. 6 of the paper); both are found, not built in.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -33,11 +34,11 @@ class Message:
     output: Axes
     sizes: tuple[tuple[str, int], ...]  # of all axes
 
-    @property
+    @cached_property
     def is_identity(self) -> bool:
         return not self.factors and self.own == self.output
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         return tuple(label for label, _ in self.factors)
 
@@ -79,10 +80,21 @@ class ContractionPlan:
     alone: Axes  # axes of nodes that nothing touches
     cost: int  # operations and, counted as operations, numbers moved, over all applications
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """Factors of the last two stages; one that stands twice is named twice."""
         return (*(part.label for part in self.gathered), *(label for label, _ in (*self.meeting, *self.after)))
+
+    @cached_property
+    def all_labels(self) -> tuple[str, ...]:
+        """Factors of all stages."""
+        return (*self.labels, *(label for message in self.messages for label in message.labels))
+
+    @cached_property
+    def elementwise(self) -> bool:
+        """Whether the meeting is nothing but a product of arrays over the same axes."""
+        batched = [*self.message_axes, *(part.axes for part in self.gathered)]
+        return bool(batched) and not self.meeting and not self.one_hot and all(axes == self.met for axes in batched)
 
     def meeting_contraction(self, items: int, applications: int) -> Contraction:
         """How to multiply messages, words and factors of a group and sum its applications."""

@@ -189,7 +189,7 @@ def _too_low(program: Program, chart: Chart, like: Tensor) -> Tensor:
     result = torch.zeros(len(program.roots), dtype=torch.bool, device=like.device)
     if chart.tops and bool(too_low(torch.cat([top for _, _, top in chart.tops])).any()):
         for ends, rows, top in chart.tops:
-            result[program.sentence_of[ends][rows[too_low(top)]]] = True
+            result[program.sentence_of[ends][rows.numbers[too_low(top)]]] = True
     return result
 
 
@@ -197,12 +197,12 @@ def _lost(program: Program, chart: Chart, weights: Weights, words: Tensor) -> Te
     """Sentences with a zero in the chart that should not be there."""
     lost = torch.zeros(len(program.roots), dtype=torch.bool, device=words.device)
     zeros = [bool((table.mantissa == 0).any()) for table in chart.items.values()]
-    if not any(zeros) and not any(bool((table.mantissa == 0).any()) for table in chart.messages.values()):
+    if not any(zeros) and not any(bool((table == 0).any()) for table in chart.messages.values()):
         return lost
     support = Support()
     found = run_semiring(program, support, {k: support.lift(f) for k, f in weights.mantissa.items()}, words)
     pairs = [(ends, chart.items[ends].mantissa, found.items[ends]) for ends in chart.items]
-    pairs += [(m.ends, table.mantissa, found.messages[m]) for m, table in chart.messages.items()]
+    pairs += [(m.ends, table, found.messages[m]) for m, table in chart.messages.items()]
     for ends, values, possible in pairs:
         gone = ((values == 0) & (possible > 0)).reshape(len(values), -1).any(1)
         lost[program.sentence_of[ends][gone]] = True

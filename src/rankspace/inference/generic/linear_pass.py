@@ -6,6 +6,7 @@ tables (one number per entry of each item and message) is kept between the passe
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -13,9 +14,9 @@ from torch import Tensor
 
 from rankspace.fgg.semirings import Real
 from rankspace.inference.generic.contraction_plan import Message
-from rankspace.inference.generic.program import Ends, Group, Passing, Program
+from rankspace.inference.generic.program import Ends, Group, Passing, Program, Rows
 from rankspace.inference.generic.scaled import ZERO, Scaled, normalise, plus, power_of_two, times_power
-from rankspace.inference.generic.stages import conclude, meet, send
+from rankspace.inference.generic.stages import batched, conclude, meet, send
 
 REAL = Real()
 
@@ -41,19 +42,22 @@ class Weights:
 
 
 class Chart(NamedTuple):
-    """Items and messages of a batch in scaled form, and the largest entries met on the way, before scaling."""
+    """Items of a batch in scaled form, their messages, and the largest entries met on the way, before scaling.
+
+    A message has the exponents of its items and of its factors: its numbers are only moderately smaller than one.
+    """
 
     items: dict[Ends, Scaled]
-    messages: dict[Message, Scaled]
-    tops: list[tuple[Ends, Tensor, Tensor]]  # type and rows of some items, and the largest raw entry of each
+    messages: dict[Message, Tensor]
+    tops: list[tuple[Ends, Rows, Tensor]]  # type and rows of some items, and the largest raw entry of each
 
-    def table(self, message: Message) -> Scaled:
-        return self.items[message.ends] if message.is_identity else self.messages[message]
+    def mantissa(self, message: Message) -> Tensor:
+        return self.items[message.ends].mantissa if message.is_identity else self.messages[message]
 
 
 def run_linear(program: Program, weights: Weights, words: Tensor) -> Chart:
     """Every item and message, bottom up."""
-    chart = Chart({ends: _table(program.item_shape(ends), weights.like, 0.0, ZERO) for ends in program.num_rows}, {}, [])
+    chart = Chart({ends: _table(program.item_shape(ends), weights.like) for ends in program.num_rows}, {}, [])
     for level in program.levels:
         for group in level.groups:
             _store(chart.items[group.ends], group.rows, _evaluate(group, chart, weights, words), first=group.first)
@@ -62,75 +66,87 @@ def run_linear(program: Program, weights: Weights, words: Tensor) -> Chart:
     return chart
 
 
-def _table(shape: Sequence[int], like: Tensor, mantissa: float, exponent: int) -> Scaled:
-    """A table to be filled."""
-    return Scaled(
-        torch.full(tuple(shape), mantissa, dtype=like.dtype, device=like.device),
-        torch.full((shape[0],), exponent, dtype=torch.int32, device=like.device),
-    )
+def _table(shape: Sequence[int], like: Tensor) -> Scaled:
+    """A table of nothing, to be filled."""
+    exponent = torch.full((shape[0],), ZERO, dtype=torch.int32, device=like.device)
+    return Scaled(like.new_zeros(tuple(shape)), exponent)
 
 
 def _evaluate(group: Group, chart: Chart, weights: Weights, words: Tensor) -> Scaled:
     """One group: [item, *endpoints] with an exponent per item."""
-    exponent = _exponents(group, chart, weights)
-    messages = _rows(group, chart)
-    if group.repeats == 1:
-        top = exponent[:, 0]
-    else:
-        top = exponent.amax(1)
-        if messages:
-            least = _smallest(messages)
-            power = power_of_two(exponent - top[:, None], weights.like.dtype)
-            messages[least] = messages[least] * _trailing(power, messages[least])
-    met, largest = normalise(meet(REAL, group, messages, words, weights.mantissa, weights.like), 1)
+    relative, top = _exponents(group, chart, weights)
+    met = _meet(group, _rows(group, chart), relative, words, weights.mantissa, weights.like)
+    result, largest = normalise(conclude(REAL, group, met, weights.mantissa), 1)
     chart.tops.append((group.ends, group.rows, largest))
-    total = plus(met.exponent, top)
-    if group.last is None:
-        return Scaled(met.mantissa, total)
-    result, largest = normalise(conclude(REAL, group, met.mantissa, weights.mantissa), 1)
-    chart.tops.append((group.ends, group.rows, largest))
-    return Scaled(result.mantissa, plus(result.exponent, total))
+    return Scaled(result.mantissa, plus(result.exponent, top))
 
 
-def _store(table: Scaled, rows: Tensor, part: Scaled, first: bool) -> None:
+def _meet(
+    group: Group,
+    messages: Sequence[Tensor],
+    relative: Tensor | None,
+    words: Tensor,
+    factors: Mapping[str, Tensor],
+    like: Tensor,
+) -> Tensor:
+    """The meeting with each application weighed by 2^relative [item, application], where there are several."""
+    if relative is None or not messages:
+        return meet(REAL, group, messages, words, factors, like)
+    power = power_of_two(relative, like.dtype)
+    if group.plan.elementwise:
+        product = reduce(torch.mul, batched(group, messages, words, factors))
+        met = torch.bmm(power[:, None], product.reshape((*power.shape, -1)))
+        return met.reshape((len(group.rows), *product.shape[2:]))
+    arrays = list(messages)
+    least = min(range(len(arrays)), key=lambda i: arrays[i].numel())
+    arrays[least] = arrays[least] * _trailing(power, arrays[least])
+    return meet(REAL, group, arrays, words, factors, like)
+
+
+def _store(table: Scaled, rows: Rows, part: Scaled, first: bool) -> None:
     """Adds what a group found into a table; an item occurs once in each group."""
-    if first:
-        table.mantissa[rows], table.exponent[rows] = part
-        return
-    old = table.exponent[rows]
-    top = torch.maximum(old, part.exponent)
-    kept = table.mantissa[rows] * _trailing(power_of_two(old - top, part.mantissa.dtype), part.mantissa)
-    added = part.mantissa * _trailing(power_of_two(part.exponent - top, part.mantissa.dtype), part.mantissa)
-    table.mantissa[rows] = kept + added
-    table.exponent[rows] = top
+    if not first:
+        old = rows.take(table.exponent)
+        top = torch.maximum(old, part.exponent)
+        kept = rows.take(table.mantissa) * _trailing(power_of_two(old - top, part.mantissa.dtype), part.mantissa)
+        added = part.mantissa * _trailing(power_of_two(part.exponent - top, part.mantissa.dtype), part.mantissa)
+        part = Scaled(kept + added, top)
+    rows.put(table.mantissa, part.mantissa)
+    rows.put(table.exponent, part.exponent)
 
 
 def _pass_on(program: Program, passing: Passing, chart: Chart, weights: Weights) -> None:
     message, rows, _ = passing
-    source = chart.items[message.ends]
-    sent, largest = normalise(send(REAL, passing, source.mantissa[rows], weights.mantissa), 1)
-    if message not in chart.messages:
-        shape = (program.num_rows[message.ends], *sent.mantissa.shape[1:])
-        chart.messages[message] = _table(shape, weights.like, 1.0, 0)  # no zero to wonder about in rows never sent
-    taken = source.exponent[rows] + weights.total(message.labels)
-    _store(chart.messages[message], rows, Scaled(sent.mantissa, plus(sent.exponent, taken)), first=True)
-    chart.tops.append((message.ends, rows, largest))
+    sent = send(REAL, passing, rows.take(chart.items[message.ends].mantissa), weights.mantissa)
+    if message not in chart.messages:  # rows that are never sent hold no zero to wonder about
+        chart.messages[message] = sent.new_ones((program.num_rows[message.ends], *sent.shape[1:]))
+    rows.put(chart.messages[message], sent)
 
 
 def _rows(group: Group, chart: Chart) -> list[Tensor]:
-    return [chart.table(m).mantissa[rows] for m, rows in zip(group.plan.messages, group.children, strict=True)]
+    """Messages of the children: [item, application, ...]."""
+    return [
+        _gather(chart.mantissa(message), rows)
+        for message, rows in zip(group.plan.messages, group.children, strict=True)
+    ]
 
 
-def _exponents(group: Group, chart: Chart, weights: Weights) -> Tensor:
-    """Sum of the exponents of children and factors: [item, application]."""
-    total = weights.total(group.plan.labels)
+def _gather(table: Tensor, rows: Tensor) -> Tensor:
+    return table.index_select(0, rows.reshape(-1)).reshape((*rows.shape, *table.shape[1:]))
+
+
+def _exponents(group: Group, chart: Chart, weights: Weights) -> tuple[Tensor | None, Tensor]:
+    """Exponents of the applications [item, application] relative to the largest of their item, and that [item].
+
+    The first is None where every item has one application.
+    """
+    total = weights.total(group.plan.all_labels).expand(len(group.rows), group.repeats)
     for message, rows in zip(group.plan.messages, group.children, strict=True):
-        total = total + chart.table(message).exponent[rows]
-    return total.expand(len(group.rows), group.repeats)
-
-
-def _smallest(messages: Sequence[Tensor]) -> int:
-    return min(range(len(messages)), key=lambda i: messages[i].numel())
+        total = total + _gather(chart.items[message.ends].exponent, rows)
+    if group.repeats == 1:
+        return None, total[:, 0]
+    top = total.amax(1)
+    return total - top[:, None], top
 
 
 def _trailing(scale: Tensor, like: Tensor) -> Tensor:
@@ -157,7 +173,7 @@ def differentiate(
     """
     adjoint = Adjoint(
         dict(roots),
-        {message: torch.zeros_like(table.mantissa) for message, table in chart.messages.items()},
+        {message: torch.zeros_like(table) for message, table in chart.messages.items()},
         {label: torch.zeros_like(factor) for label, factor in weights.mantissa.items()},
     )
     for level in reversed(program.levels):
@@ -170,33 +186,27 @@ def differentiate(
 
 def _differentiate_message(passing: Passing, chart: Chart, weights: Weights, adjoint: Adjoint) -> None:
     message, rows, _ = passing
-    source, target = chart.items[message.ends], chart.messages[message]
     used = _leaves(weights, message.labels)
-    values = source.mantissa[rows].requires_grad_()
-    shift = source.exponent[rows] + weights.total(message.labels) - target.exponent[rows]
+    values = rows.take(chart.items[message.ends].mantissa).detach().requires_grad_()
     with torch.enable_grad():
-        result = times_power(send(REAL, passing, values, used), _if_present(shift))
-    gradients = torch.autograd.grad(result, [values, *used.values()], adjoint.messages[message][rows])
-    adjoint.items[message.ends][rows] += gradients[0]
+        sent = send(REAL, passing, values, used)
+    gradients = torch.autograd.grad(sent, [values, *used.values()], rows.take(adjoint.messages[message]))
+    rows.put(adjoint.items[message.ends], rows.take(adjoint.items[message.ends]) + gradients[0])
     _add_factors(adjoint, used, gradients[1:])
 
 
 def _differentiate_group(group: Group, chart: Chart, weights: Weights, words: Tensor, adjoint: Adjoint) -> None:
     used = _leaves(weights, group.plan.labels)
     messages = [rows.requires_grad_() for rows in _rows(group, chart)]
-    shift = _if_present(_exponents(group, chart, weights) - chart.items[group.ends].exponent[group.rows][:, None])
-    with torch.enable_grad():
-        weighted = list(messages)
-        if weighted:
-            least = _smallest(weighted)
-            weighted[least] = times_power(weighted[least], shift)
-        result = conclude(REAL, group, meet(REAL, group, weighted, words, used, weights.like), used)
-        if not weighted:
-            result = times_power(result, shift[:, 0])
     leaves = [*messages, *used.values()]
     if not leaves:
         return
-    gradients = torch.autograd.grad(result, leaves, adjoint.items[group.ends][group.rows])
+    relative, top = _exponents(group, chart, weights)
+    shift = _if_present(top - group.rows.take(chart.items[group.ends].exponent))
+    with torch.enable_grad():
+        met = _meet(group, messages, relative, words, used, weights.like)
+        result = times_power(conclude(REAL, group, met, used), shift)
+    gradients = torch.autograd.grad(result, leaves, group.rows.take(adjoint.items[group.ends]))
     for message, rows, gradient in zip(group.plan.messages, group.children, gradients, strict=False):
         _accumulate(adjoint.table(message), rows, gradient)
     _add_factors(adjoint, used, gradients[len(messages) :])

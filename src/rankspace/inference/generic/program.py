@@ -18,12 +18,43 @@ from rankspace.inference.generic.sketch import Applications, Numbers, Shape, Ske
 Ends = tuple[str, ...]
 
 
+class Rows(NamedTuple):
+    """Some rows of a table: their numbers, and where they begin if they follow each other."""
+
+    numbers: Tensor
+    begin: int | None
+
+    @classmethod
+    def of(cls, numbers: Numbers) -> "Rows":
+        adjacent = bool((np.diff(numbers) == 1).all())
+        return cls(torch.from_numpy(numbers), int(numbers[0]) if adjacent else None)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, table: Tensor) -> Tensor:
+        """The rows; a view of the table where they follow each other."""
+        if self.begin is None:
+            return table.index_select(0, self.numbers)
+        return table[self.begin : self.begin + len(self)]
+
+    def put(self, table: Tensor, values: Tensor) -> None:
+        """Overwrites the rows."""
+        if self.begin is None:
+            table.index_copy_(0, self.numbers, values)
+        else:
+            table[self.begin : self.begin + len(self)] = values
+
+    def to(self, device: torch.device) -> "Rows":
+        return Rows(self.numbers.to(device), self.begin)
+
+
 class Group(NamedTuple):
     """Applications of one shape to items of one level, the same number to each: arrays [item, application]."""
 
     plan: ContractionPlan
     ends: Ends
-    rows: Tensor  # [item]: rows of the items on the left in the table of their type
+    rows: Rows  # of the items on the left in the table of their type
     children: tuple[Tensor, ...]  # [item, application]: rows of the child of each slot
     words: tuple[Tensor, ...]  # [item, application]: places in the list of all words, for each observed node
     repeats: int  # applications of each item
@@ -36,7 +67,7 @@ class Passing(NamedTuple):
     """A message to compute as soon as its items are known."""
 
     message: Message
-    rows: Tensor
+    rows: Rows
     contraction: Contraction
 
 
@@ -113,8 +144,8 @@ def build_program(sketches: Sequence[Sketch | None], lengths: Sequence[int], siz
     used: dict[Message, list[Numbers]] = {}
     for shape, apps in applications.items():
         for level, group in _group(plans[shape], types, apps, joined):
-            groups[level].append(group._replace(first=not bool(filled[group.ends][group.rows].any())))
-            filled[group.ends][group.rows] = True
+            groups[level].append(group._replace(first=not bool(group.rows.take(filled[group.ends]).any())))
+            filled[group.ends][group.rows.numbers] = True
         for message, children in zip(plans[shape].messages, apps.children.T, strict=True):
             used.setdefault(message, []).append(children)
     senders = {message: np.unique(np.concatenate(parts)) for message, parts in used.items()}
@@ -124,7 +155,7 @@ def build_program(sketches: Sequence[Sketch | None], lengths: Sequence[int], siz
             ends: _slice(joined.rows[(joined.levels == level) & (joined.types == i)]) for i, ends in enumerate(types)
         }
         passing = [
-            Passing(message, torch.from_numpy(joined.rows[here]), message.contraction(len(here)))
+            Passing(message, Rows.of(joined.rows[here]), message.contraction(len(here)))
             for message, items in senders.items()
             if not message.is_identity and len(here := items[joined.levels[items] == level])
         ]
@@ -207,7 +238,7 @@ def _group(
         group = Group(
             plan,
             types[kind],
-            torch.from_numpy(joined.rows[items[chosen]]),
+            Rows.of(joined.rows[items[chosen]]),
             tuple(torch.from_numpy(joined.rows[apps.children[picked, slot]]) for slot in range(apps.children.shape[1])),
             tuple(torch.from_numpy(apps.words[picked, place]) for place in range(apps.words.shape[1])),
             int(count),

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from rankspace.inference.generic.contraction_plan import Message
@@ -38,15 +37,15 @@ def run_semiring(program: Program, semiring: TensorSemiring, factors: Mapping[st
                 tables.rows(message, rows) for message, rows in zip(group.plan.messages, group.children, strict=True)
             ]
             met = meet(semiring, group, messages, words, factors, like)
-            found.setdefault(group.ends, []).append((group.rows, conclude(semiring, group, met, factors)))
+            found.setdefault(group.ends, []).append((group.rows.numbers, conclude(semiring, group, met, factors)))
         for ends, parts in found.items():
             table = tables.items[ends]
-            spread = [torch.index_copy(semiring.zeros(table.shape, like), 0, rows, values) for rows, values in parts]
+            spread = [semiring.zeros(table.shape, like).index_copy(0, rows, values) for rows, values in parts]
             tables.items[ends] = reduce(semiring.add, spread, table)
         for passing in level.passing:
             message, rows, _ = passing
-            sent = send(semiring, passing, tables.items[message.ends][rows], factors)
+            sent = send(semiring, passing, rows.take(tables.items[message.ends]), factors)
             if message not in tables.messages:
                 tables.messages[message] = semiring.zeros((program.num_rows[message.ends], *sent.shape[1:]), like)
-            tables.messages[message] = tables.messages[message].index_copy(0, rows, sent)
+            tables.messages[message] = tables.messages[message].index_copy(0, rows.numbers, sent)
     return tables

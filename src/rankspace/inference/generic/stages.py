@@ -31,14 +31,18 @@ def meet(
     `messages` [item, application, ...] are the rows of the children, `words` [place] those of the whole batch.
     """
     plan = group.plan
-    observed = [words[places] for places in group.words]
     arrays = [
-        *messages,
-        *(_pick(factors[part.label], part, observed) for part in plan.gathered),
-        *(_one_hot(semiring, observed[place], size, like) for _, place, size in plan.one_hot),
+        *batched(group, messages, words, factors),
+        *(_one_hot(semiring, words[group.words[place]], size, like) for _, place, size in plan.one_hot),
         *(factors[label] for label, _ in plan.meeting),
     ]
     return group.meeting.run(semiring, arrays, like)
+
+
+def batched(group: Group, messages: Sequence[Tensor], words: Tensor, factors: Mapping[str, Tensor]) -> list[Tensor]:
+    """What differs between applications: messages, and factors at their words."""
+    observed = [words[places] for places in group.words]
+    return [*messages, *(_pick(factors[part.label], part, observed) for part in group.plan.gathered)]
 
 
 def conclude(semiring: TensorSemiring, group: Group, met: Tensor, factors: Mapping[str, Tensor]) -> Tensor:

@@ -1,0 +1,66 @@
+"""Timing, and the record of where and with what a measurement was made."""
+
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import rankspace.errors
+from rankspace import __version__
+
+
+def interleaved(
+    programs: Mapping[str, Callable[[], Any]], repeats: int, device: torch.device, tick: Callable[[], None]
+) -> dict[str, float]:
+    """Median milliseconds of each program, run in turns so that a busy machine slows all of them alike.
+
+    Each runs once beforehand. `tick` is called after each timed run.
+    """
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for program in programs.values():
+        program()
+    for _ in range(repeats):
+        for name, program in programs.items():
+            _wait(device)
+            begin = time.perf_counter()
+            program()
+            _wait(device)
+            times[name].append(1000 * (time.perf_counter() - begin))
+            tick()
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def circumstances(device: torch.device) -> dict[str, Any]:
+    """Commit, date, device and versions of a measurement."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "commit": _commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "device": name,
+        "threads": torch.get_num_threads() if device.type == "cpu" else None,
+        "rankspace": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, with a + if it has changes; None outside of one."""
+    here = Path(rankspace.errors.__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+        changes = subprocess.run(["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True)
+    except OSError:
+        return None
+    return head.stdout.strip() + ("+" if changes.stdout.strip() else "") if head.returncode == 0 else None
