@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from rankspace import __version__
 from rankspace.cli import bench, fgg
+from rankspace.cli.demo import demo
 from rankspace.errors import RankspaceError
 
 USER_ERROR = 2
@@ -29,6 +30,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
+app.command()(demo)
 app.add_typer(fgg.app, name="fgg")
 app.add_typer(bench.app, name="bench")
 

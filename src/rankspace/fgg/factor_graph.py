@@ -29,11 +29,27 @@ class FactorGraph:
         return result
 
     def sum_by_enumeration(self) -> Tensor:
-        """Sum of `weight` over every assignment: O(product of all sizes), for tests."""
+        """Sum of `weight` over every assignment, one after the other: O(product of all sizes), for checks.
+
+        Variables get their values in order; a branch ends where a factor is zero.
+        """
         names = list(self.sizes)
+        ready: list[list[tuple[Tensor, tuple[str, ...]]]] = [[] for _ in range(len(names) + 1)]
+        for factor, ends in self.factors:
+            ready[max((names.index(end) + 1 for end in ends), default=0)].append((factor, ends))
         total = torch.zeros((), dtype=self._dtype)
-        for values in product(*(range(self.sizes[name]) for name in names)):
-            total = total + self.weight(dict(zip(names, values, strict=True)))
+        waiting: list[tuple[Tensor, dict[str, int]]] = [(torch.ones((), dtype=self._dtype), {})]
+        while waiting:
+            weight, chosen = waiting.pop()
+            for factor, ends in ready[len(chosen)]:
+                weight = weight * factor[tuple(chosen[end] for end in ends)]
+            if weight == 0:
+                continue
+            if len(chosen) == len(names):
+                total = total + weight
+                continue
+            name = names[len(chosen)]
+            waiting.extend((weight, {**chosen, name: value}) for value in range(self.sizes[name]))
         return total
 
     def sum_product(self, order: Sequence[str] | None = None) -> Tensor:

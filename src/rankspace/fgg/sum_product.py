@@ -261,8 +261,10 @@ def _inverse(slope: Tensor, kept: Tensor) -> Tensor | None:
     """(I - J)^-1 over the kept entries where it is a nonnegative matrix, as it is below criticality."""
     part = slope[kept][:, kept]
     inverse, info = torch.linalg.inv_ex(torch.eye(len(part), dtype=part.dtype, device=part.device) - part)
-    healthy = int(info) == 0 and bool(inverse.isfinite().all()) and bool((inverse >= -1e-6 * inverse.abs().max()).all())
-    return inverse if healthy else None
+    if not bool(inverse.isfinite().all()) or int(info) != 0:
+        return None
+    largest = inverse.abs().max() if inverse.numel() else 0
+    return inverse if bool((inverse >= -1e-6 * largest).all()) else None
 
 
 def _near_critical(inverse: Tensor, support: Tensor, tolerance: float) -> bool:
