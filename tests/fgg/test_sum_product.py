@@ -317,10 +317,7 @@ def test_infinite_sums_are_refused(name: str, semiring: Any) -> None:
     fgg, symbols = DIVERGING[name]
     with pytest.raises(DivergenceError) as caught:
         sum_product(fgg, semiring)
-    found = str(caught.value)
-    order = found.partition("derivations of ")[2].partition(" is infinite")[0]
-    assert found == INFINITE.format(order)
-    assert sorted(order) == sorted(symbols) or order.endswith(" ...")
+    assert str(caught.value) == INFINITE.format(symbols)
 
 
 def test_at_criticality_the_answer_is_right_or_refused() -> None:
@@ -673,7 +670,7 @@ def test_gradients_close_to_criticality_are_accurate() -> None:
 
 def test_second_derivatives() -> None:
     function, tables = differentiable(ACYCLIC["hmm"], "log")
-    assert torch.autograd.gradgradcheck(function, tables[:4] and tables)
+    assert torch.autograd.gradgradcheck(function, tables)
     a = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     z = sum_product(equations("X = a X + b", a=a, b=1))
     with pytest.raises(RankspaceError) as caught:
@@ -719,12 +716,12 @@ def test_entropy_of_a_recursive_grammar_against_a_long_enumeration() -> None:
 
 
 def test_entropy_of_an_ambiguous_grammar_against_a_long_enumeration() -> None:
-    fgg = equations("S = X Y + c; X = a X X + b Y + c; Y = a X + b", a=0.01, b=0.02, c=0.5)
-    table = every_weight(fgg, max_size=19)
+    fgg = equations("S = X Y + c; X = a X X + b Y + c; Y = a X + b", a=0.001, b=0.002, c=0.5)
+    table = every_weight(fgg, max_size=10)
     found = sum_product(fgg, "entropy")
-    # About 4^9 trees of weight 0.01^9 are left out: less than 1e-12.
+    # What is left out uses a or b five times or more, in some hundred ways: less than 1e-11 of the whole.
     assert found.log_z.item() == pytest.approx(table.sum().log().item(), abs=1e-11)
-    assert found.entropy.item() == pytest.approx(entropy_of(table), abs=1e-10)
+    assert found.entropy.item() == pytest.approx(entropy_of(table), abs=1e-9)  # their logarithms are about 30 each
 
 
 def test_what_entropy_cannot_do_is_said() -> None:
