@@ -1,12 +1,12 @@
 """The ladder: enumeration = sum-product = conjunction = rank space = generic engine, in value and gradient."""
 
-import grammars
 import pytest
 import torch
-from grammars import ZOO, Case, exact_cpd, words_in_order
 from hypothesis import HealthCheck, assume, given, settings
 from torch import Tensor
 
+import grammars
+from grammars import ZOO, Case, exact_cpd, words_in_order
 from rankspace.fgg import FGG, enumerate_derivations, observe, sum_product, z_by_enumeration
 from rankspace.inference import GenericEngine, log_z
 from rankspace.lowrank import is_b_fgg, merged_factor, to_rank_space

@@ -428,6 +428,7 @@ def test_an_infinite_sum_is_one_line(run: Run) -> None:
 
 
 def test_rank_space_writes_a_grammar_with_the_same_z(run: Run) -> None:
+    pytest.importorskip("tensorly")
     save_json(hmm(), "hmm.json")
     ran = run("fgg", "rank-space", "hmm.json", "--rank", "3", "-o", "out.json")
     assert (ran.code, ran.err) == (0, "")
@@ -438,6 +439,7 @@ def test_rank_space_writes_a_grammar_with_the_same_z(run: Run) -> None:
 
 
 def test_rank_space_as_json(run: Run) -> None:
+    pytest.importorskip("tensorly")
     save_json(hmm(), "hmm.json")
     found = answer(run("fgg", "rank-space", "hmm.json", "--rank", "3", "-o", "out.json", "--json"))
     assert (found["output"], found["rank"], found["seed"]) == ("out.json", 3, 0)
@@ -447,6 +449,7 @@ def test_rank_space_as_json(run: Run) -> None:
 
 
 def test_a_poor_fit_writes_nothing(run: Run) -> None:
+    pytest.importorskip("tensorly")
     save_json(hmm(), "hmm.json")
     ran = run("fgg", "rank-space", "hmm.json", "--rank", "1", "-o", "out.json", "--max-error", "1e-9")
     assert (ran.code, ran.out) == (2, "")
@@ -459,12 +462,14 @@ def test_a_poor_fit_writes_nothing(run: Run) -> None:
 
 
 def test_a_tolerated_fit_is_written(run: Run) -> None:
+    pytest.importorskip("tensorly")
     save_json(hmm(), "hmm.json")
     assert run("fgg", "rank-space", "hmm.json", "--rank", "1", "-o", "out.json", "--max-error", "1").code == 0
     assert Path("out.json").exists()
 
 
 def test_rank_space_overwrites_on_request_alone(run: Run) -> None:
+    pytest.importorskip("tensorly")
     save_json(hmm(), "hmm.json")
     Path("out.json").write_text("old")
     arguments = ("fgg", "rank-space", "hmm.json", "--rank", "3", "-o", "out.json")

@@ -128,8 +128,7 @@ def test_cycles_in_useless_symbols_do_not_count(case: str) -> None:
     fgg, expected = FINITE[case]
     assert [str(derivation) for derivation in enumerate_derivations(fgg)] == expected
     assert [str(derivation) for derivation in enumerate_derivations(fgg, limit=5)] == expected
-    enumerated = z_by_enumeration(fgg)
-    assert (enumerated.z.item(), enumerated.num_derivations, enumerated.complete) == (len(expected), len(expected), True)
+    assert z_by_enumeration(fgg) == (len(expected), len(expected), True)
 
 
 def test_derivations_as_terms() -> None:
@@ -206,7 +205,7 @@ LOOP = FactorGraph(
     factors=[
         (weights(2, 3), ("a", "b")),
         (weights(3, 2), ("b", "c")),
-        (weights(2, 2), ("c", "a")),
+        (torch.tensor([[0.0, 0.75], [0.5, 0.25]], dtype=torch.float64), ("c", "a")),
         (weights(2, 2, 3, seed=1), ("a", "a", "b")),  # "a" twice: the diagonal counts
         (weights(3, 3, 3), ("b", "b", "b")),
         (torch.tensor(0.5, dtype=torch.float64), ()),
@@ -240,9 +239,9 @@ def test_isolated_variables_count_with_their_size() -> None:
 
 def test_weight_at_an_assignment() -> None:
     at = {"a": 1, "b": 2, "c": 0, "alone": 3}
-    expected = (
-        weights(2, 3)[1, 2] * weights(3, 2)[2, 0] * weights(2, 2)[0, 1] * weights(2, 2, 3, seed=1)[1, 1, 2]
-    ) * (weights(3, 3, 3)[2, 2, 2] * 0.5)
+    tables = [factor for factor, _ in LOOP.factors]
+    expected = tables[0][1, 2] * tables[1][2, 0] * tables[2][0, 1] * tables[3][1, 1, 2] * tables[4][2, 2, 2] * tables[5]
+    assert expected > 0
     assert LOOP.weight(at).item() == pytest.approx(expected.item(), rel=1e-15)  # six factors, six roundings at most
     assert FactorGraph(LOOP.sizes, LOOP.factors, at).weight().item() == LOOP.weight(at).item()
 

@@ -556,10 +556,6 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
             "save_json: domain 'T' has the value inf of type float; a file holds strings, finite numbers, booleans, "
             "None and tuples of these.",
         ),
-        (
-            lambda: FGG(small().grammar, small().domains, {**small().factors, "g": weights(1)}),
-            "save_json: there is no terminal for the factor 'g'; remove the factor.",
-        ),
     ],
 )
 def test_what_json_cannot_hold_is_refused_and_nothing_is_written(

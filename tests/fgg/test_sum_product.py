@@ -4,6 +4,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -305,9 +306,9 @@ DIVERGING: dict[str, tuple[FGG, str]] = {
     "x = 0.9 + 0.9 x^2": (equations("X = a + a X X", a=0.9), "'X'"),
     "x = 1/2 + 0.5001 x^2": (equations("X = a + b X X", a=0.5, b=0.5001), "'X'"),
     "x = 1/2 + (1/2 + 1e-9) x^2": (equations("X = a + b X X", a=0.5, b=0.5 + 1e-9), "'X'"),
-    "x = y + 1, y = x": (equations("X = Y + a; Y = X", a=1), "'Y' and 'X'"),
+    "x = y + 1, y = x": (equations("X = Y + a; Y = X", a=1), "'X' and 'Y'"),
     "below others": (equations("S = c X; X = a + b X; Y = X", c=0.5, a=1e-9, b=1), "'X'"),
-    "four symbols": (equations("A = B + a; B = C; C = D; D = A", a=1), "'D' and 'C' and 'B' ..."),
+    "four symbols": (equations("A = B + a; B = C; C = D; D = A", a=1), "'A' and 'B' and 'C' ..."),
 }
 
 
@@ -324,10 +325,9 @@ def test_at_criticality_the_answer_is_right_or_refused() -> None:
     for p, q in ((0.5, 0.5), (0.5 + 1e-9, 0.5 - 1e-9), (0.5 - 1e-9, 0.5 + 1e-9)):
         try:
             found = sum_product(equations("X = p X X + q", p=p, q=q)).item()
-        except DivergenceError as error:
-            assert "of critical, where its sum over derivations becomes infinite" in str(error)
-        else:
-            assert found == pytest.approx(min(1, q / p), rel=1e-6)  # the promised tolerance
+        except DivergenceError:
+            continue
+        assert found == pytest.approx(min(1, q / p), rel=1e-6)  # the promised tolerance
 
 
 def test_how_a_refusal_near_criticality_reads() -> None:
@@ -599,11 +599,11 @@ def test_gradients_at_zero_weights_are_one_sided_differences(name: str) -> None:
     step = 1e-7
     for i, table in enumerate(tables):
         expected = torch.zeros_like(table)
-        for place in torch.cartesian_prod(*map(torch.arange, table.shape), torch.arange(1)).reshape(-1, table.dim() + 1):
+        for place in product(*map(range, table.shape)):
             moved = table.detach().clone()
-            moved[tuple(place[:-1].tolist())] += step
+            moved[place] += step
             following = [moved if j == i else other.detach() for j, other in enumerate(tables)]
-            expected[tuple(place[:-1].tolist())] = (function(*following) - z.detach()) / step
+            expected[place] = (function(*following) - z.detach()) / step
         # One-sided: step * curvature / 2 (below 100) and rounding 1e-16 / step, each below 1e-5.
         torch.testing.assert_close(gradients[i], expected, rtol=1e-4, atol=1e-5)
 
@@ -805,10 +805,9 @@ def test_growing_cycles_are_refused_in_max() -> None:
     ):
         with pytest.raises(DivergenceError) as caught:
             sum_product(fgg, "max")
-        assert str(caught.value) in (
-            f"sum_product: the value of {symbol} grows without end around its cycle; scale its factors down, or "
-            f"observe a sentence first."
-            for symbol in ("'X'", "'Y'")
+        assert str(caught.value) == (
+            "sum_product: the value of 'X' grows without end around its cycle; scale its factors down, or observe a "
+            "sentence first."
         )
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from grammars import ZOO
 
+from grammars import ZOO
 from rankspace.fgg import FGG, Rule
 from rankspace.lowrank import is_b_fgg
 

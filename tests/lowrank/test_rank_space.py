@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from grammars import ZOO, exact_cpd
 from torch import Tensor
 
+from grammars import ZOO, exact_cpd
 from rankspace.errors import DecompositionError, GrammarError, ShapeError
 from rankspace.fgg import FGG, Rule, observe, sum_product, zoo
 from rankspace.fgg.contraction import Contraction
@@ -135,7 +135,9 @@ class TestHMM:
     def test_transition_and_emission_are_merged(self) -> None:
         fgg = zoo.hmm(random(3), random(3, 3), random(3, 4), random(3))
         merged = merged_factor(fgg, fgg.rules[1])
-        torch.testing.assert_close(merged, torch.einsum("ab,bo->abo", fgg.tensors["transition"], fgg.tensors["emission"]))
+        torch.testing.assert_close(
+            merged, torch.einsum("ab,bo->abo", fgg.tensors["transition"], fgg.tensors["emission"])
+        )
         ranked = to_rank_space(fgg, {"pi_2": exact_cpd(merged)})
         assert set(ranked.tables) == {"start", "link", "emission", "end"}
         assert ranked.decompositions[0].source == "transition * emission"
@@ -151,7 +153,10 @@ class TestHMM:
 
 class TestGeneralBFGGs:
     def test_several_rules_with_different_ranks(self) -> None:
-        cpds = {"f": CPD((random(2, 3), random(2, 3), random(2, 2))), "g": CPD((random(4, 3), random(4, 3), random(4, 2)))}
+        cpds = {
+            "f": CPD((random(2, 3), random(2, 3), random(2, 2))),
+            "g": CPD((random(4, 3), random(4, 3), random(4, 2))),
+        }
         rules = [
             Rule.build("S", {"x": "A"}, [("s", "x"), ("X", "x")], name="top"),
             Rule.build("X", {"x": "A", "y": "A", "o": "O"}, [("f", "x", "y", "o"), ("X", "y")], ["x"], name="one"),
@@ -180,15 +185,15 @@ class TestGeneralBFGGs:
         cpd = CPD((random(2, 3), random(2, 3)))
         rules = [
             Rule.build("S", {"x": "A"}, [("s", "x"), ("X", "x")], name="top"),
-            Rule.build("X", {"x": "A", "y": "A"}, [("f", "x", "y"), ("X", "y"), ("X", "y"), ("X", "y")], ["x"], name="three"),
+            Rule.build(
+                "X", {"x": "A", "y": "A"}, [("f", "x", "y"), ("X", "y"), ("X", "y"), ("X", "y")], ["x"], name="three"
+            ),
             Rule.build("X", {"x": "A", "o": "O"}, [("e", "x", "o")], ["x"], name="word"),
         ]
         fgg = FGG.build("S", rules, {"A": 3, "O": 2}, {"s": random(3), "f": cpd.reconstruct(), "e": random(3, 2)})
         ranked = to_rank_space(fgg, {"f": cpd})
         head, child = cpd.matrices
-        torch.testing.assert_close(
-            ranked.tables["V*U*U*U"], torch.einsum("qa,ra,sa,ta->qrst", child, head, head, head)
-        )
+        torch.testing.assert_close(ranked.tables["V*U*U*U"], torch.einsum("qa,ra,sa,ta->qrst", child, head, head, head))
         # words below one state keep their order also where a nonterminal stands between them
         assert "X(r1) -> any O(o2) X(r3) any O(o4) V*e*U*e(r1, o2, r3, o4)" in spelled(ranked).values()
         check_same_z(fgg, ranked, [0], [0, 1, 1], [0, 1, 1, 0, 1], [1, 0, 0, 0, 1])
@@ -196,7 +201,9 @@ class TestGeneralBFGGs:
     def test_undecomposed_factor_keeps_its_nodes(self) -> None:
         rules = [
             Rule.build("S", {"x": "A"}, [("s", "x"), ("X", "x")], name="top"),
-            Rule.build("X", {"x": "A", "y": "A", "o": "O"}, [("f", "x", "y"), ("w", "y", "o"), ("X", "y")], ["x"], name="go"),
+            Rule.build(
+                "X", {"x": "A", "y": "A", "o": "O"}, [("f", "x", "y"), ("w", "y", "o"), ("X", "y")], ["x"], name="go"
+            ),
             Rule.build("X", {"x": "A"}, [("end", "x")], ["x"], name="end"),
         ]
         fgg = FGG.build(
@@ -304,7 +311,9 @@ ERRORS = [
         "give one matrix per node, in that order.",
     ),
     (
-        lambda: decompose(zoo.hmm(random(500), random(500, 500), random(500, 500), random(500)), {"pi_2": TestPCFG.cpd}),
+        lambda: decompose(
+            zoo.hmm(random(500), random(500, 500), random(500, 500), random(500)), {"pi_2": TestPCFG.cpd}
+        ),
         ShapeError,
         "decompose: the decomposition of 'pi_2' has shape (5, 5, 5) but its factor joins (t1, t2, o3) of sizes "
         "(500, 500, 500); give one matrix per node, in that order.",

@@ -19,6 +19,8 @@ def _group() -> None:
 @app.command("fgg")
 def bench_fgg(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    states: Annotated[int, typer.Option(min=1, help="States of the decomposed PCFG.")] = 2000,
+    rank: Annotated[int, typer.Option(min=1, help="Its rank.")] = 50,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes: checks that it runs, says nothing of speed.")
     ] = False,
@@ -36,7 +38,7 @@ def bench_fgg(
         raise RankspaceError(f"bench fgg: device {device!r} is not to be had here; use cpu" + _or_cuda(torch) + ".")
     if output is not None and not output.absolute().parent.is_dir():
         raise RankspaceError(f"bench fgg: there is no folder {output.absolute().parent} to write {output.name} into.")
-    sizes = fgg.QUICK if quick else fgg.Sizes()
+    sizes = fgg.QUICK if quick else fgg.Sizes(states=states, rank=rank)
     result = _with_progress(fgg, sizes, torch.device(device))
     if output is not None:
         _write(output, result)

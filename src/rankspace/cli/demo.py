@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rankspace.cli.output import print_json, print_line, print_pairs, print_table
+from rankspace.cli.output import print_json, print_line, print_pairs, print_table, working
 
 
 def demo(
@@ -13,12 +13,10 @@ def demo(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Compile an HMM and a PCFG to rank space and show that only the number of operations changes."""
-    from rich.console import Console
-
     from rankspace import demo as demonstration
 
-    with Console(stderr=True).status("starting") as status:
-        models = demonstration.run(output, lambda step: status.update(step))
+    with working("starting") as status:
+        models = demonstration.run(output, status.update)
     print_json({"models": [_summary(model) for model in models]}) if json else _show(models)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rankspace.cli.output import number, print_json, print_line, print_table, shown, shown_all
+from rankspace.cli.output import number, print_json, print_line, print_table, shown, shown_all, working
 from rankspace.errors import DecompositionError, FormatError, GrammarError, RankspaceError
 
 app = typer.Typer(help="Factor graph grammars: check a file, sum over it, compile it to rank space, draw it.")
@@ -84,6 +84,7 @@ def rank_space(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.json", help="Where the result goes.")],
     max_error: Annotated[float, typer.Option(min=0, help="Largest relative error allowed in a decomposition.")] = 1e-3,
     seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 0,
+    restarts: Annotated[int, typer.Option(min=1, help="Random starts of each decomposition.")] = 10,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.json if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -97,7 +98,8 @@ def rank_space(
     verdict = is_b_fgg(fgg)
     if not verdict:
         raise GrammarError(f"{file}: not a B-FGG, so it has no rank space: {verdict.reason}")
-    fits = fit_cpds(fgg, rank, seed=seed)
+    with working("fitting decompositions"):
+        fits = fit_cpds(fgg, rank, seed=seed, restarts=restarts)
     _refuse_poor_fits({name: fit.relative_error for name, fit in fits.items()}, rank, max_error)
     result = to_rank_space(fgg, {name: fit.cpd for name, fit in fits.items()}, tolerance=max_error)
     save_json(result, output)

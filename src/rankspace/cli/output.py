@@ -11,7 +11,13 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
+
+
+def working(step: str) -> Status:
+    """Says on stderr, to people at a terminal, what is being done; `update` on it tells the next step."""
+    return Console(stderr=True).status(step)
 
 
 def print_json(data: Mapping[str, Any]) -> None:

@@ -55,7 +55,7 @@ def impossible(fgg: FGG, start: str) -> FGG:
     zero = torch.zeros((), dtype=fgg.dtype, device=fgg.device)
     for factor in fgg.tensors.values():
         if factor.requires_grad:
-            zero = zero + (0 * factor).sum()  # so that gradients are zero and not missing
+            zero = zero + factor.reshape(-1)[:0].sum()  # none of its entries: the gradient is zero and not missing
     domains = {label: domain.values for label, domain in fgg.domains.items()}
     return FGG.build(start, [rule], domains, {"0": zero}, open_start=fgg.grammar.open_start)
 

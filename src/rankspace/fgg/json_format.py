@@ -29,7 +29,7 @@ import torch
 
 from rankspace.errors import FormatError
 from rankspace.fgg.factor_graph_grammar import FGG, Domain, Factor, Indicator
-from rankspace.fgg.grammar import Grammar, Rule
+from rankspace.fgg.grammar import Rule
 from rankspace.fgg.json_places import Place, parse
 from rankspace.fgg.json_reader import read
 
@@ -84,7 +84,7 @@ def to_json(fgg: FGG) -> dict[str, Any]:
     labels.update(end for ends in (*grammar.terminals.values(), *grammar.nonterminals.values()) for end in ends)
     interpretation: dict[str, Any] = {
         "domains": {label: _domain_entry(label, d) for label, d in fgg.domains.items() if label in labels},
-        "factors": {label: _factor_entry(grammar, label, factor) for label, factor in fgg.factors.items()},
+        "factors": {label: _factor_entry(factor) for label, factor in fgg.factors.items()},
     }
     unused = {label: _domain_entry(label, d) for label, d in fgg.domains.items() if label not in labels}
     if unused:
@@ -122,9 +122,7 @@ def _plain(label: str, value: object) -> object:
     )
 
 
-def _factor_entry(grammar: Grammar, label: str, factor: Factor) -> dict[str, Any]:
-    if label not in grammar.terminals:
-        raise FormatError(f"save_json: there is no terminal for the factor {label!r}; remove the factor.")
+def _factor_entry(factor: Factor) -> dict[str, Any]:
     dense = factor.dense(torch.float64, torch.device("cpu")) if isinstance(factor, Indicator) else factor.detach()
     return {"function": "finite", "weights": dense.tolist()}
 

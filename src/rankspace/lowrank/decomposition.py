@@ -70,16 +70,19 @@ def merged_factor(fgg: FGG, rule: Rule) -> Tensor:
     return contract(Real(), operands, merged.nodes, sizes, fgg.like)
 
 
-def fit_cpds(fgg: FGG, rank: int, seed: int = 0) -> dict[str, Fit]:
+def fit_cpds(fgg: FGG, rank: int, *, seed: int = 0, restarts: int = 10) -> dict[str, Fit]:
     """A fitted decomposition of the merged factor of every rule that has nonterminal edges, by the rule's name.
 
-    Rules whose merged factor joins fewer than two nodes need none. Raises what `CPD.fit` raises.
+    Rules whose merged factor joins fewer than two nodes need none. A rank beyond the one that always suffices (the
+    product of all sizes but the largest) is lowered to it. Raises what `CPD.fit` raises.
     """
-    return {
-        rule.name: CPD.fit(merged_factor(fgg, rule), rank, seed=seed)
-        for rule in fgg.rules
-        if fgg.grammar.nonterminal_edges(rule) and len(merge_factors(fgg, rule).nodes) > 1
-    }
+    fits: dict[str, Fit] = {}
+    for rule in fgg.rules:
+        if fgg.grammar.nonterminal_edges(rule) and len(merge_factors(fgg, rule).nodes) > 1:
+            factor = merged_factor(fgg, rule)
+            enough = factor.numel() // max(factor.shape)
+            fits[rule.name] = CPD.fit(factor, min(rank, enough), seed=seed, restarts=restarts)
+    return fits
 
 
 def decompose(fgg: FGG, cpds: Mapping[str, CPD], tolerance: float | None = 1e-6) -> Factored:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from rankspace.errors import GrammarError, ShapeError
+from rankspace.errors import GrammarError, RankspaceError, ShapeError
 from rankspace.fgg import FGG, Indicator
 from rankspace.fgg.observation import Reading, word_label
 from rankspace.fgg.semirings import Log, Support
@@ -47,6 +46,7 @@ class GenericEngine:
     """
 
     def __init__(self, fgg: FGG, label: str | None = None) -> None:
+        _check_start(fgg)
         self.fgg = fgg
         self.reading = Reading(fgg, label or word_label(fgg))
         self.sizes = {name: len(domain) for name, domain in fgg.domains.items()}
@@ -111,8 +111,7 @@ def log_z(fgg: FGG) -> Float[Tensor, ""]:
 
     Equals `sum_product(fgg, "log")`. Raises GrammarError if the grammar is recursive.
     """
-    if fgg.grammar.nonterminals[fgg.start]:
-        raise GrammarError(f"generic engine: the start symbol {fgg.start!r} has endpoints; add a rule that sums them.")
+    _check_start(fgg)
     program, words = _conjoined_program(fgg)
     tensors = {label: factor for label, factor in fgg.tensors.items() if not isinstance(fgg.factors[label], Indicator)}
     if not tensors:
@@ -121,6 +120,11 @@ def log_z(fgg: FGG) -> Float[Tensor, ""]:
     if bool(low.any()):
         result = _in_log_space(program, tensors, words).to(result.dtype)
     return result[0]
+
+
+def _check_start(fgg: FGG) -> None:
+    if fgg.grammar.nonterminals[fgg.start]:
+        raise GrammarError(f"generic engine: the start symbol {fgg.start!r} has endpoints; add a rule that sums them.")
 
 
 def statistics(fgg: FGG) -> Statistics:
@@ -155,8 +159,9 @@ class _LogZ(torch.autograd.Function):
         return log.to(mantissa.dtype), low
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Any:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RankspaceError("log_z: second derivatives are not available; use sum_product(fgg, 'real').")
         program, weights, chart = ctx.program, ctx.weights, ctx.chart
         mantissa, _ = _roots(program, chart, weights.like)
         slope = torch.where(mantissa > 0, gradient / torch.where(mantissa > 0, mantissa, 1), 0)

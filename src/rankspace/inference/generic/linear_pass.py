@@ -169,7 +169,10 @@ def differentiate(
 ) -> dict[str, Tensor]:
     """Derivatives with respect to the mantissas of the factors, given those with respect to the items' mantissas.
 
-    The exponents count as constants. Deterministic: rows are accumulated in a fixed order on every device.
+    The exponents count as constants. Derivatives with respect to what is zero are left out: no derivative with respect
+    to a positive weight goes through them, and they may be beyond all range. All others are a posterior probability
+    over a mantissa, hence at most one over the smallest normal number. Deterministic: rows are accumulated in a fixed
+    order on every device.
     """
     adjoint = Adjoint(
         dict(roots),
@@ -190,7 +193,8 @@ def _differentiate_message(passing: Passing, chart: Chart, weights: Weights, adj
     values = rows.take(chart.items[message.ends].mantissa).detach().requires_grad_()
     with torch.enable_grad():
         sent = send(REAL, passing, values, used)
-    gradients = torch.autograd.grad(sent, [values, *used.values()], rows.take(adjoint.messages[message]))
+    slope = torch.where(sent > 0, rows.take(adjoint.messages[message]), 0)
+    gradients = torch.autograd.grad(sent, [values, *used.values()], slope)
     rows.put(adjoint.items[message.ends], rows.take(adjoint.items[message.ends]) + gradients[0])
     _add_factors(adjoint, used, gradients[1:])
 
@@ -206,7 +210,8 @@ def _differentiate_group(group: Group, chart: Chart, weights: Weights, words: Te
     with torch.enable_grad():
         met = _meet(group, messages, relative, words, used, weights.like)
         result = times_power(conclude(REAL, group, met, used), shift)
-    gradients = torch.autograd.grad(result, leaves, group.rows.take(adjoint.items[group.ends]))
+    slope = torch.where(result > 0, group.rows.take(adjoint.items[group.ends]), 0)
+    gradients = torch.autograd.grad(result, leaves, slope)
     for message, rows, gradient in zip(group.plan.messages, group.children, gradients, strict=False):
         _accumulate(adjoint.table(message), rows, gradient)
     _add_factors(adjoint, used, gradients[len(messages) :])

@@ -165,9 +165,22 @@ def _levels(names: Sequence[object], groups: Iterable[Applications]) -> Numbers:
             if waiting_for[user] == 0:
                 ready.append(user)
     if done < len(names):
-        stuck = names[int(np.flatnonzero(waiting_for)[0])]
+        stuck = names[_on_a_cycle(int(np.flatnonzero(waiting_for)[0]), waiting_for, users)]
         raise GrammarError(
             f"generic engine: item {stuck} depends on itself; observe a sentence first, or use sum_product for "
             f"recursive grammars."
         )
     return levels
+
+
+def _on_a_cycle(item: int, waiting_for: Numbers, users: Sequence[Sequence[int]]) -> int:
+    """An item that depends on itself, found by going from one that waits to one it waits for until one comes twice."""
+    below: dict[int, int] = {}
+    for child, parents in enumerate(users):
+        if waiting_for[child] > 0:
+            below |= dict.fromkeys(parents, child)
+    seen: set[int] = set()
+    while item not in seen:
+        seen.add(item)
+        item = below[item]
+    return item

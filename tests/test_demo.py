@@ -1,0 +1,117 @@
+"""The demonstration and the benchmark, run for real."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from rankspace import demo
+from rankspace.bench import fgg as bench
+from rankspace.bench.measurement import circumstances, interleaved
+from rankspace.cli import main
+from rankspace.errors import RankspaceError
+
+
+def run(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    return int(caught.value.code or 0)
+
+
+class TestDemo:
+    def test_tables_and_pictures(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        pytest.importorskip("matplotlib")
+        assert run(["demo", "--output", str(tmp_path / "out"), "--json"]) == 0
+        [hmm, pcfg] = json.loads(capsys.readouterr().out)["models"]
+        assert set(hmm["tables"]) == {"start", "link", "emission", "end"}
+        assert set(pcfg["tables"]) == {"H", "I", "J", "K", "L"}
+        for model in (hmm, pcfg):
+            assert len(model["sentences"]) == len(demo.SENTENCES)
+            for row in model["sentences"]:
+                for way in ("original", "rank_space", "engine"):
+                    # float64; the four ways differ in the order of a few hundred sums
+                    assert row[way] == pytest.approx(row["brute_force"], rel=1e-12)
+            assert all(Path(path).read_text().startswith("<?xml") for path in model["pictures"])
+            assert all(plan["state_flops"] > 0 and plan["rank_flops"] > 0 for plan in model["plans"])
+
+    def test_for_people(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        pytest.importorskip("matplotlib")
+        assert run(["demo", "--output", str(tmp_path)]) == 0
+        text = capsys.readouterr().out
+        assert "pi_1: X(r1) -> H(r1, r2) X(r2) I(r1, r3) X(r3)" in text
+        assert "brute force" in text
+        assert "rank order" in text
+
+    def test_disagreement_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        grammar, cpds = demo._pcfg(torch.Generator().manual_seed(0))
+        monkeypatch.setattr(demo, "_brute_force", lambda fgg: 0.5)
+        with pytest.raises(RankspaceError, match="has probability 0.5 by brute force but"):
+            demo._row("the dog sleeps", grammar, demo.to_rank_space(grammar, cpds))
+
+    def test_folder_that_cannot_be_made(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "taken").write_text("a file")
+        assert run(["demo", "--output", str(tmp_path / "taken")]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ")
+
+
+class TestBench:
+    def test_result(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        target = tmp_path / "result.json"
+        assert run(["bench", "fgg", "--quick", "--json", "--output", str(target)]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert json.loads(target.read_text()) == result
+        assert list(tmp_path.iterdir()) == [target]
+        assert result["device"]
+        assert result["torch"] == torch.__version__
+        counts = {(row["batch"], row["length"]): row for row in result["generality"]["counts"]}
+        one, many = counts[1, bench.QUICK.length], counts[bench.QUICK.batch, bench.QUICK.length]
+        assert many["items"] == bench.QUICK.batch * one["items"]
+        assert many["contractions"] == one["contractions"]
+        assert [part["sizes"]["batch"] for part in result["rank_space"]] == list(bench.QUICK.rank_batches)
+
+    def test_engine_stays_within_reach_of_the_hand_written_inside(self) -> None:
+        """The promise of the benchmark at its own sizes, compared in one run: at most five times as long."""
+        sizes = bench.Sizes(repeats=5)
+        part = bench._generality(sizes, torch.device("cpu"), torch.Generator().manual_seed(0), lambda: None)
+        assert part["slower_forward"] <= 5
+        assert part["slower_both"] <= 5
+
+    def test_rank_space_beats_state_space(self) -> None:
+        """m = 2000, r = 50: at least five times as fast, tables included, once the batch outweighs the overhead."""
+        sizes = bench.Sizes(repeats=3)
+        part = bench._rank_space(sizes, 128, torch.device("cpu"), torch.Generator().manual_seed(0), lambda: None)
+        assert part["faster_both"] >= 5
+
+    def test_wrong_results_are_not_timed(self) -> None:
+        with pytest.raises(RankspaceError) as caught:
+            bench._agree("one", torch.tensor([1.0]), "other", torch.tensor([2.0]))
+        assert str(caught.value) == "bench fgg: one and other differ by 5.0e-01 in log Z; nothing was timed."
+
+    def test_device_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["bench", "fgg", "--device", "abacus"]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: bench fgg: device 'abacus' is not to be had here; use cpu")
+
+    def test_output_without_a_folder(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["bench", "fgg", "--quick", "--output", str(tmp_path / "no" / "result.json")]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "there is no folder" in line
+
+    def test_programs_take_turns(self) -> None:
+        order: list[str] = []
+        times = interleaved(
+            {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2, torch.device("cpu"), lambda: None
+        )
+        assert order == ["a", "b", "a", "b", "a", "b"]
+        assert set(times) == {"a", "b"}
+
+    def test_commit_is_the_one_of_the_source(self) -> None:
+        head = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
+        )
+        if head.returncode:
+            pytest.skip("not a git checkout")
+        assert circumstances(torch.device("cpu"))["commit"].rstrip("+") == head.stdout.strip()
