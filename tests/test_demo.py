@@ -47,7 +47,7 @@ class TestDemo:
     def test_disagreement_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         grammar, cpds = demo._pcfg(torch.Generator().manual_seed(0))
         monkeypatch.setattr(demo, "_brute_force", lambda fgg: 0.5)
-        with pytest.raises(RankspaceError, match="has probability 0.5 by brute force but"):
+        with pytest.raises(RankspaceError, match=r"has probability 0\.5 by brute force but"):
             demo._row("the dog sleeps", grammar, demo.to_rank_space(grammar, cpds))
 
     def test_folder_that_cannot_be_made(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

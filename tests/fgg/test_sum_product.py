@@ -145,9 +145,9 @@ def test_the_grammars_above_cover_possible_and_impossible_sentences() -> None:
 
 
 def test_counts_are_integers_of_any_size() -> None:
-    fgg = observe(zoo.pcfg(weights(2), weights(2, 2, 2), weights(2, 2)), [0] * 20)
-    # A tree over 20 words has 39 symbols of two kinds; the words are given. The number needs 70 bits.
-    assert sum_product(fgg, "counting") == math.comb(38, 19) // 20 * 2**39
+    fgg = observe(zoo.pcfg(weights(3), weights(3, 3, 3), weights(3, 1)), [0] * 16)
+    # A tree over 16 words has 31 symbols of three kinds; the words are given. The number needs 73 bits.
+    assert sum_product(fgg, "counting") == math.comb(30, 15) // 16 * 3**31
 
 
 def test_counting_with_an_open_start_gives_an_array() -> None:
@@ -350,10 +350,9 @@ def test_near_critical_sums_are_accurate(p: float) -> None:
     assert found == pytest.approx(1, rel=2e-15 * condition)
 
 
-@pytest.mark.parametrize("semiring", ["real", "log", "entropy"])
-def test_iteration_refuses_what_grows(semiring: Any) -> None:
+def test_iteration_refuses_what_grows() -> None:
     with pytest.raises(DivergenceError) as caught:
-        sum_product(equations("X = a + a X X", a=0.9), semiring, method="fixed-point")
+        sum_product(equations("X = a + a X X", a=0.9), method="fixed-point")
     assert str(caught.value) == (
         "sum_product: fixed-point iteration did not converge on 'X' (last relative change inf); its sum over "
         "derivations is infinite or near critical. Scale its factors down, or observe a sentence first."

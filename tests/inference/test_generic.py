@@ -1,4 +1,4 @@
-"""The generic engine: exact on ragged batches, peaked weights, impossible and underflowing sentences; few contractions."""
+"""The generic engine: exact on ragged batches, peaked weights, impossible and underflowing sentences."""
 
 import math
 

@@ -380,7 +380,7 @@ def test_fit_does_not_depend_on_scale(scale: float) -> None:
 def test_fit_by_hals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens beyond `MAX_POLISHED`."""
     needs_tensorly()
-    monkeypatch.setattr("rankspace.lowrank.cpd.MAX_POLISHED", 0)
+    monkeypatch.setattr("rankspace.lowrank.fitting.MAX_POLISHED", 0)
     tensor = random_cpd(2, 5, 4, 3, weighted=False).reconstruct()
     one, three = (CPD.fit(tensor, 2, restarts=restarts, max_iterations=60) for restarts in (1, 3))
     three.cpd.check(tensor, tolerance=1e-3)  # a long way from the start, whose error is about 1; HALS needs its time

@@ -419,12 +419,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "hmm.svg"
     with pytest.raises(RankspaceError) as caught:
         draw_rules(ZOO["hmm"](), path)
-    assert str(caught.value) == f"draw_rules: cannot write '{path}': No such file or directory."
+    assert str(caught.value) == f"{path}: cannot be written (No such file or directory)."
 
 
 def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RankspaceError, match=r"cannot write .*: Not a directory\.$"):
+    with pytest.raises(RankspaceError, match=r": cannot be written \(Not a directory\)\.$"):
         draw_rules(ZOO["hmm"](), tmp_path / "file" / "hmm.svg")
 
 

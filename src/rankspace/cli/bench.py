@@ -1,5 +1,6 @@
 """`rankspace bench`: measurements that check their own results, as tables or JSON."""
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
 from rankspace.errors import RankspaceError
+from rankspace.files import whole_file
 
 app = typer.Typer(help="Measure speed; each result is checked in the run that times it.", no_args_is_help=True)
 
@@ -61,12 +63,8 @@ def _with_progress(fgg: Any, sizes: Any, device: Any) -> dict[str, Any]:
 
 
 def _write(path: Path, result: dict[str, Any]) -> None:
-    import json
-    import os
-
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with whole_file(path) as file:
+        file.write_text(dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _show(result: dict[str, Any]) -> None:

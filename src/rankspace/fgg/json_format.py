@@ -18,9 +18,7 @@ a domain of tuples (a list is no value for that library, so "values" holds their
 
 import math
 import os
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from rankspace.fgg.factor_graph_grammar import FGG, Domain, Factor, Indicator
 from rankspace.fgg.grammar import Rule
 from rankspace.fgg.json_places import Place, parse
 from rankspace.fgg.json_reader import read
+from rankspace.files import whole_file
 
 
 def load_json(path: str | os.PathLike[str], *, open_start: bool = False) -> FGG:
@@ -58,18 +57,8 @@ def save_json(fgg: FGG, path: str | os.PathLike[str]) -> None:
     or not at all. Raises FormatError on values that JSON cannot hold and when the file cannot be written.
     """
     text = _layout(to_json(fgg)) + "\n"
-    target = Path(os.path.realpath(path))
-    unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        if target.exists() and not target.is_file():  # a folder, or a device that replacing would destroy
-            raise FormatError(f"{os.fspath(path)}: is not a file; give the name of one.")
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, target)
-    except OSError as error:
-        raise FormatError(f"{os.fspath(path)}: cannot be written ({error.strerror}).") from None
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
+    with whole_file(path) as file:
+        file.write_text(text, encoding="utf-8")
 
 
 def from_json(data: object, *, open_start: bool = False) -> FGG:

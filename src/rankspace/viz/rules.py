@@ -1,15 +1,14 @@
 """Rules of a factor graph grammar as pictures, drawn as in figures 1, 3 and 4 of the paper."""
 
-import os
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from math import log
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rankspace.errors import RankspaceError
 from rankspace.fgg import FGG, Edge, Fragment, Indicator, Rule
+from rankspace.files import whole_file
 from rankspace.viz.drawing import (
     FAMILY,
     FONT,
@@ -216,14 +215,6 @@ def _figure(panels: Sequence[Panel]) -> Any:
 
 
 def _write(figure: Any, path: Path) -> None:
-    """First to a file beside it, so that a failure leaves nothing behind and what was there in place."""
     suffix = path.suffix.lower()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        figure.savefig(temporary, format=suffix[1:], metadata=METADATA[suffix])
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RankspaceError(f"draw_rules: cannot write {str(path)!r}: {error.strerror or error}.") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+    with whole_file(path) as file:
+        figure.savefig(file, format=suffix[1:], metadata=METADATA[suffix])

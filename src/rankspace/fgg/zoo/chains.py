@@ -48,23 +48,8 @@ def factored_hmm(
 
     The chain ends by a factor on its last state. U, V, W of the paper are transposed where needed to (rank, ...).
     """
-    return FGG.build(
-        "S",
-        [
-            Rule.build("S", {"t1": "T"}, [("start", "t1"), ("X", "t1")], name="pi_1"),
-            Rule.build(
-                "X",
-                {"t1": "T", "r2": "R", "t3": "T", "o4": "O"},
-                [("U", "r2", "t1"), ("V", "r2", "t3"), ("W", "r2", "o4"), ("X", "t3")],
-                external=["t1"],
-                name="pi_2",
-            ),
-            Rule.build("X", {"t1": "T"}, [("end", "t1")], ["t1"], name="pi_3"),
-        ],
-        domains={"T": len(start), "R": rank_emission.shape[0], "O": rank_emission.shape[1]},
-        factors={"start": start, "U": state_to_rank.T, "V": rank_to_state, "W": rank_emission, "end": end},
-        table_names=TABLES,
-    )
+    emit = ("W", "r2", "o4")
+    return _around_ranks(emit, start, {"U": state_to_rank.T, "V": rank_to_state, "W": rank_emission}, end)
 
 
 def lhmm(
@@ -75,6 +60,12 @@ def lhmm(
     end: Float[Tensor, "state"],
 ) -> FGG:
     """LHMM: the transition alone is decomposed, emissions hang on states."""
+    emit = ("emission", "t3", "o4")
+    return _around_ranks(emit, start, {"U": state_to_rank.T, "V": rank_to_state, "emission": emission}, end)
+
+
+def _around_ranks(emit: tuple[str, str, str], start: Tensor, factors: dict[str, Tensor], end: Tensor) -> FGG:
+    """A chain whose transition passes through a rank node; a word hangs on that node or on the next state."""
     return FGG.build(
         "S",
         [
@@ -82,14 +73,15 @@ def lhmm(
             Rule.build(
                 "X",
                 {"t1": "T", "r2": "R", "t3": "T", "o4": "O"},
-                [("U", "r2", "t1"), ("V", "r2", "t3"), ("emission", "t3", "o4"), ("X", "t3")],
+                [("U", "r2", "t1"), ("V", "r2", "t3"), emit, ("X", "t3")],
                 external=["t1"],
                 name="pi_2",
             ),
             Rule.build("X", {"t1": "T"}, [("end", "t1")], ["t1"], name="pi_3"),
         ],
-        domains={"T": len(start), "R": rank_to_state.shape[0], "O": emission.shape[1]},
-        factors={"start": start, "U": state_to_rank.T, "V": rank_to_state, "emission": emission, "end": end},
+        domains={"T": len(start), "R": len(factors["V"]), "O": factors[emit[0]].shape[1]},
+        factors={"start": start, **factors, "end": end},
+        table_names=TABLES,
     )
 
 
