@@ -535,7 +535,8 @@ def test_gradients_through_recursion(name: str, semiring: Any) -> None:
     function, tables = differentiable(SMALL_RECURSIVE[name], semiring)
     for table in tables:
         table.requires_grad_(bool((table > 0).all()))
-    assert torch.autograd.gradcheck(function, tables)
+    # The fast mode compares the gradient along random directions.
+    assert torch.autograd.gradcheck(function, tables, fast_mode=name in ("hsmm", "pcfg"))
 
 
 def test_gradients_do_not_depend_on_the_method() -> None:
