@@ -571,6 +571,27 @@ def test_words_stand_in_the_order_of_edges() -> None:
     assert sum_product(observe(fgg, [0])).item() == 0
 
 
+def test_words_without_an_edge_come_last() -> None:
+    rules = [Rule.build("S", {"free": "O", "o": "O"}, [("f", "o"), ("X",)]), Rule.build("X", {"o": "O"}, [("g", "o")])]
+    f, g = weights(3), weights(3, seed=1)
+    fgg = FGG.build("S", rules, {"O": 3}, {"f": f, "g": g})
+    # o, the word of X, and the free one, which any word fits
+    assert sum_product(observe(fgg, [0, 1, 2])).item() == pytest.approx((f[0] * g[1]).item(), rel=EXACT)
+
+
+def test_a_word_is_said_by_the_rule_that_makes_its_node() -> None:
+    """X looks at the word of S through its external node, and says none of its own."""
+    rules = [
+        Rule.build("S", {"o": "O", "p": "O"}, [("f", "o"), ("X", "o"), ("X", "p")]),
+        Rule.build("X", {"o": "O"}, [("g", "o")], ["o"]),
+    ]
+    f, g = weights(3), weights(3, seed=1)
+    fgg = FGG.build("S", rules, {"O": 3}, {"f": f, "g": g})
+    found = observe(fgg, [0, 2], label="O")
+    assert sum_product(found).item() == pytest.approx((f[0] * g[0] * g[2]).item(), rel=EXACT)
+    assert set(found.grammar.nonterminals) == {"S", "X,(1,1)", "X,(2,2)"}
+
+
 @pytest.mark.parametrize("semiring", ["real", "log"])
 @pytest.mark.parametrize("model", [hmm(), pcfg()], ids=["hmm", "pcfg"])
 def test_gradients_flow_through_observation(model: FGG, semiring: Any) -> None:

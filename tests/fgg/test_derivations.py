@@ -93,6 +93,22 @@ def test_derivations_come_in_order_of_size_and_then_of_rules() -> None:
     ]
 
 
+def test_symbols_whose_derivations_differ_in_size() -> None:
+    fgg = plain(("S", "X X"), ("X", "Y"), ("X", "a"), ("Y", "Z"), ("Z", "b"))
+    assert [(d.size, str(d)) for d in enumerate_derivations(fgg)] == [
+        (3, "S->XX(X->a, X->a)"),
+        (5, "S->XX(X->a, X->Y(Y->Z(Z->b)))"),
+        (5, "S->XX(X->Y(Y->Z(Z->b)), X->a)"),
+        (7, "S->XX(X->Y(Y->Z(Z->b)), X->Y(Y->Z(Z->b)))"),
+    ]
+
+
+def test_symbols_that_need_each_other() -> None:
+    fgg = plain(("S", "A"), ("A", "B"), ("B", "C"), ("C", "A"), ("C", "c"))
+    assert [d.size for d in enumerate_derivations(fgg, limit=3)] == [4, 7, 10]
+    assert str(next(enumerate_derivations(fgg, limit=1))) == "S->A(A->B(B->C(C->c)))"
+
+
 def test_limit_and_max_size() -> None:
     fgg = plain(("S", "S S"), ("S", "a"))
     # A binary tree with k leaves uses 2 k - 1 rules: 1 + 1 + 2 + 5 trees have at most 4 leaves.

@@ -330,6 +330,14 @@ def test_at_criticality_the_answer_is_right_or_refused() -> None:
         assert found == pytest.approx(min(1, q / p), rel=1e-6)  # the promised tolerance
 
 
+@pytest.mark.parametrize("excess", [1e-3, 1e-9, 1e-12, 1e-14, 2**-50, 2**-52])
+def test_slightly_supercritical_sums_are_refused(excess: float) -> None:
+    """x = 1/2 + (1/2 + excess) x^2 has no solution, though 1 solves it to within rounding at last."""
+    for semiring in ("real", "log", "entropy"):
+        with pytest.raises(DivergenceError, match=r"^sum_product: .*'X' is (infinite|within .* of critical)"):
+            sum_product(equations("X = p X X + q", p=0.5 + excess, q=0.5), semiring)
+
+
 def test_how_a_refusal_near_criticality_reads() -> None:
     with pytest.raises(DivergenceError) as caught:
         sum_product(equations("X = a X + b", a=1 - 2**-40, b=1))
@@ -584,6 +592,14 @@ ZERO_WEIGHTS = {
         weights(2, 2),
         torch.tensor([0.7, 0.0, 0.2], dtype=torch.float64),
     ),
+    "a state that nothing leaves": zoo.factored_hmm(
+        weights(3),
+        torch.tensor([[0.2, 0.3, 0.0], [0.0, 0.0, 0.0], [0.1, 0.2, 0.3]], dtype=torch.float64),
+        torch.eye(3, dtype=torch.float64),
+        weights(3, 2),
+        torch.tensor([0.7, 0.0, 0.2], dtype=torch.float64),
+    ),
+    "a line through zero": equations("S = c X + c; X = a X + b", a=0.5, b=0, c=1),
     "a power of zero": equations("S = X X + c; X = a X + b", a=0.5, b=0, c=1),
     "nothing possible": equations("S = X Y; X = a X + b; Y = a Y + b", a=0.5, b=0),
 }

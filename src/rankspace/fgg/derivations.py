@@ -98,6 +98,8 @@ def enumerate_derivations(fgg: FGG, limit: int | None = None, max_size: int | No
     Stops after `limit` derivations or at `max_size` rules. Raises GrammarError if neither is given and the grammar
     has infinitely many. Time and memory grow with the number of derivations: this is the bottom of the ladder.
     """
+    if (limit is not None and limit < 0) or (max_size is not None and max_size < 0):
+        raise GrammarError("enumerate_derivations: limit and max_size are numbers from 0 on.")
     largest = _largest_size(fgg)
     if largest is None and limit is None and max_size is None:
         raise GrammarError(

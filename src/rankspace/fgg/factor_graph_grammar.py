@@ -193,6 +193,10 @@ class FGG:
         if label not in self.factors:
             raise GrammarError(f"terminal {label!r}{self._used_in(label)} has no factor; add factors[{label!r}].")
         factor = self.factors[label]
+        if not isinstance(factor, Tensor | Indicator):
+            raise GrammarError(
+                f"factor {label!r}{self._used_in(label)} is a {type(factor).__name__}; give it as a torch tensor."
+            )
         expected = tuple(self.size(end) for end in ends)
         if tuple(factor.shape) != expected:
             raise ShapeError(
@@ -226,10 +230,14 @@ class FGG:
 def _as_domain(label: str, values: int | Sequence[Any] | Domain) -> Domain:
     if isinstance(values, Domain):
         return values
+    if isinstance(values, int) and values < 0:
+        raise GrammarError(f"domain {label!r} has {values} values; give at least 0.")
     try:
         return Domain(range(values) if isinstance(values, int) else tuple(values))
+    except TypeError:
+        raise GrammarError(f"domain {label!r} has values that cannot be told apart; use strings or numbers.") from None
     except GrammarError as error:
-        raise GrammarError(f"domains[{label!r}]: {error}") from None
+        raise GrammarError(f"domain {label!r}: {str(error).removeprefix('domain: ')}") from None
 
 
 def _as_types(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:

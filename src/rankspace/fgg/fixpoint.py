@@ -115,8 +115,7 @@ def _refuse_near_critical(name: str, condition: float, noise: float, linear: boo
     A relative change of size `noise` in the coefficients moves the solution by noise * condition. Where the system has
     curvature it also removes the solution once noise * condition^2 comes near one half.
     """
-    bound = noise * condition * (1 if linear else condition)
-    if bound > (tolerance if linear else max(tolerance, 1e-2)):
+    if noise * condition > tolerance or (not linear and noise * condition**2 > 1e-2):
         raise DivergenceError(
             f"sum_product: {name} is within {1 / condition:.1e} of critical, where its sum over derivations becomes "
             f"infinite; float64 cannot give it to {tolerance:.0e}. Scale its factors down, or observe a sentence first."
@@ -164,6 +163,6 @@ def iterate_exactly(
         if all(same for _, same in settled.values()):
             return history
     raise DivergenceError(
-        f"sum_product: the value of {name} grows without end around its cycle; "
-        f"scale its factors down, or observe a sentence first."
+        f"sum_product: the value of {name} grows without end around its cycle, for there are infinitely many "
+        f"derivations; observe a sentence first."
     )

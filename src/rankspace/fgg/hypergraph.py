@@ -83,6 +83,10 @@ class Fragment(Hypergraph):
 
             Fragment.build({"t1": "T", "t2": "T"}, [("transition", "t1", "t2"), ("X", "t2")], external=["t1"])
         """
+        edges = list(edges)
+        for given in (external, *edges):
+            if isinstance(given, str):
+                raise GrammarError(f"{given!r} is one string where a list of names belongs; write [{given!r}].")
         return cls(
             nodes=tuple(Node(name, label) for name, label in nodes.items()),
             edges=tuple(Edge(f"e{i}", label, tuple(ends)) for i, (label, *ends) in enumerate(edges)),

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from torch import Tensor
+
 from rankspace.errors import GrammarError
 from rankspace.fgg.conjunction import Pair, assemble, impossible, same_factor
 from rankspace.fgg.factor_graph_grammar import FGG, Factor, Indicator
@@ -23,6 +25,9 @@ class Item(NamedTuple):
     begin: int
     end: int
 
+    def __str__(self) -> str:
+        return f"{self.label},({self.begin},{self.end})"
+
 
 class Instance(NamedTuple):
     """A rule applied to an item: the items its nonterminal edges cover and the positions of its words."""
@@ -33,7 +38,7 @@ class Instance(NamedTuple):
     words: tuple[tuple[str, int], ...]  # (word node, position in the sentence)
 
 
-def observe(fgg: FGG, sentence: Sequence[object], label: str | None = None) -> FGG:
+def observe(fgg: FGG, sentence: Sequence[object] | Tensor, label: str | None = None) -> FGG:
     """The FGG of all derivations whose words are the given ones: the red part of figure 1.
 
     `sentence` holds values of the domain of the word label; None leaves a word open (it is summed over). `label` is
@@ -42,6 +47,8 @@ def observe(fgg: FGG, sentence: Sequence[object], label: str | None = None) -> F
     its name.
     Raises GrammarError on a word outside of the domain. If no derivation has this length, Z is zero.
     """
+    if isinstance(sentence, Tensor):
+        sentence = sentence.tolist()
     reading = Reading(fgg, label or word_label(fgg, sentence))
     indices = reading.indices(sentence)
     query = _Query(reading, sentence, indices)

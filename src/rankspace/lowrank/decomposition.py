@@ -161,16 +161,24 @@ def _around_rank_node(
     rank_label: str,
     gone: set[str],
 ) -> Fragment:
-    """A fragment with some edges replaced by one matrix per node, all of which meet in a rank node."""
+    """A fragment with some edges replaced by one matrix per node, all of which meet in a rank node.
+
+    A matrix stands where the first of those edges that touches its node stood, so that words are read in their order.
+    """
     rank_node = _fresh(f"r{len(rhs.nodes) + 1}", rhs.label_of)
     taken = {edge.id for edge in rhs.edges}
-    matrices: list[Edge] = []
-    for label, node in zip(labels, nodes, strict=True):
-        matrices.append(Edge(_fresh(f"{label}.{node}", taken), label, (rank_node, node)))
-        taken.add(matrices[-1].id)
+    waiting = list(zip(labels, nodes, strict=True))
     edges: list[Edge] = []
     for edge in rhs.edges:
-        edges += matrices if edge == old[0] else [] if edge in old else [edge]
+        if edge not in old:
+            edges.append(edge)
+            continue
+        for label, node in sorted(
+            (pair for pair in waiting if pair[1] in edge.nodes), key=lambda p: edge.nodes.index(p[1])
+        ):
+            edges.append(Edge(_fresh(f"{label}.{node}", taken), label, (rank_node, node)))
+            taken.add(edges[-1].id)
+        waiting = [pair for pair in waiting if pair[1] not in edge.nodes]
     kept = tuple(node for node in rhs.nodes if node.id not in gone)
     return Fragment((*kept, Node(rank_node, rank_label)), tuple(edges), rhs.external)
 

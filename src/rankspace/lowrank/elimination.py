@@ -4,7 +4,7 @@ After decomposition a state node lies between matrices of the rule that made it 
 nonterminal edges. Choosing those rules in advance lets the state be summed out for good: one table per choice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -65,6 +65,8 @@ class _Elimination:
         self.heads = {id(rule): self._head(rule) for rule in factored.rules}
         self.tables: dict[tuple[object, ...], Table] = {}
         self.carried: dict[str, str] = {}
+        self.names: dict[tuple[str, int], str] = {}  # of the new nonterminals
+        self.held: dict[str, str] = {}  # factors of ones, by node label
         self.factors: dict[str, Factor] = {}
         self.terminals: dict[str, tuple[str, ...]] = {}
         self.wanted: list[tuple[str, Rule | None]] = []  # a nonterminal in state space, or one ranked rule of it
@@ -187,17 +189,19 @@ class _Elimination:
         if head:  # the rank node comes first, in the external node's place
             nodes.sort(key=lambda node: node.id != head.axes[0].id)
         edges: list[Edge] = []
+        tabled: set[str] = set()
         for edge in rule.rhs.edges:
             state = next((node for node in edge.nodes if node in gone), None)
             if state is not None and self._is_first_below(rule, edge, state):
                 nodes += [node for e in rule.rhs.edges_at[state] for node in _axes_below(e, choice)]
                 edges.append(self._table_edge(rule, state, choice))
+                tabled.add(edges[-1].id)
             if edge.id in choice:
                 edges += self._below(edge, choice[edge.id])
             elif state is None and not outside.intersection(edge.nodes):
                 edges.append(self._kept(edge))
         external = (head.axes[0].id,) if head else rule.rhs.external
-        return Rule(name, _renamed(nodes, self._in_reading_order(rule, edges, choice), external))
+        return Rule(name, _renamed(nodes, self._in_reading_order(rule, edges, choice, tabled), external))
 
     def _is_first_below(self, rule: Rule, edge: Edge, state: str) -> bool:
         """A state's table stands where its first nonterminal edge stood, or its first edge if it has none."""
@@ -208,6 +212,7 @@ class _Elimination:
     def _table_edge(self, rule: Rule, state: str, choice: Mapping[str, _Choice]) -> Edge:
         """The factors at a state, multiplied and summed over it: step (2) of section 4.1."""
         names: list[str] = []
+        inner_nodes = [state]
         operands: list[tuple[str, tuple[str, ...]]] = []
         axes: list[Node] = list(self._ranks_beyond(rule, state) or ())
         labels = dict(rule.rhs.label_of)
@@ -222,9 +227,12 @@ class _Elimination:
             for inner in pick.head.operands:
                 operands.append((inner.label, tuple(there.get(n, f"{edge.id}/{n}") for n in inner.nodes)))
             labels |= {f"{edge.id}/{node.id}": node.label for node in pick.rule.rhs.nodes}
+            if not pick.head.ranked:  # all of its nodes are summed over, also those that nothing touches
+                inner_nodes += [f"{edge.id}/{node.id}" for node in pick.rule.rhs.nodes if node.id not in there]
             axes += _axes_below(edge, choice)
-        table = self._table("*".join(names), operands, axes, labels, state)
-        return Edge(f"sum.{state}", table.name, tuple(node.id for node in axes))
+        table = self._table("*".join(names), operands, axes, labels, inner_nodes)
+        name = _fresh(f"sum.{state}", [edge.id for edge in rule.rhs.edges])
+        return Edge(name, table.name, tuple(node.id for node in axes))
 
     def _table(
         self,
@@ -232,21 +240,22 @@ class _Elimination:
         operands: Sequence[tuple[str, tuple[str, ...]]],
         axes: Sequence[Node],
         labels: Mapping[str, str],
-        state: str,
+        inside: Sequence[str],
     ) -> Table:
-        """A table, computed once however often it is used."""
+        """A table, computed once however often it is used; `inside` are nodes to sum over, the state first."""
         place: dict[str, int] = {}
-        for node in [axis.id for axis in axes] + [node for _, ends in operands for node in ends]:
+        for node in [*(axis.id for axis in axes), *inside, *(node for _, ends in operands for node in ends)]:
             place.setdefault(node, len(place))
-        shape = (len(axes), tuple((label, tuple(place[n] for n in ends)) for label, ends in operands))
+        types = tuple(labels[node] for node in place)
+        shape = (len(axes), types, tuple((label, tuple(place[n] for n in ends)) for label, ends in operands))
         if shape in self.tables:
             return self.tables[shape]
-        name = self._fresh(self.fgg.table_names.get(key, key))
+        name = self._free(self.fgg.table_names.get(key, key))
         inner = [(self.fgg.tensors[label], ends) for label, ends in operands]
         sizes = {node: self.fgg.size(labels[node]) for node in place}
         summed = contract(Real(), inner, [axis.id for axis in axes], sizes, self.fgg.like)
         self._add(name, summed, tuple(axis.label for axis in axes))
-        self.tables[shape] = Table(name, tuple(label for label, _ in operands), labels[state], self.terminals[name])
+        self.tables[shape] = Table(name, tuple(label for label, _ in operands), labels[inside[0]], self.terminals[name])
         return self.tables[shape]
 
     def _below(self, edge: Edge, pick: _Choice) -> list[Edge]:
@@ -266,27 +275,33 @@ class _Elimination:
     def _use(self, label: str) -> str:
         """Carries a factor over unchanged, under its name in the new grammar."""
         if label not in self.carried:
-            self.carried[label] = self._fresh(self.fgg.table_names.get(label, label))
+            self.carried[label] = self._free(self.fgg.table_names.get(label, label))
             self._add(self.carried[label], self.fgg.factors[label], self.fgg.grammar.terminals[label])
         return self.carried[label]
 
     def _add(self, name: str, factor: Factor, ends: tuple[str, ...]) -> None:
         self.factors[name], self.terminals[name] = factor, ends
 
-    def _fresh(self, name: str) -> str:
-        while name in self.terminals or name in self.fgg.grammar.nonterminals:
-            name += "'"
-        return name
+    def _free(self, name: str) -> str:
+        return _fresh(name, {*self.terminals, *self.fgg.grammar.nonterminals, *self.names.values()})
 
     def _name(self, label: str, ranked: Rule | None) -> str:
-        """A nonterminal keeps its name unless several new ones come of it."""
-        rules = self.fgg.grammar.rules_of[label]
-        heads = [rule for rule in rules if (head := self.heads[id(rule)]) is not None and head.ranked]
-        if ranked is None:
-            return f"{label}:state" if heads else label
-        return label if len(heads) == 1 else f"{label}:{ranked.name}"
+        """A nonterminal keeps its name unless several new ones come of it; no two have the same."""
+        key = (label, id(ranked))
+        if key not in self.names:
+            rules = self.fgg.grammar.rules_of[label]
+            heads = [rule for rule in rules if (head := self.heads[id(rule)]) is not None and head.ranked]
+            if ranked is None:
+                wanted = f"{label}:state" if heads else label
+            else:
+                wanted = label if len(heads) == 1 else f"{label}:{ranked.name}"
+            taken = {*self.names.values(), *self.terminals}.union(set(self.fgg.grammar.nonterminals) - {label})
+            self.names[key] = _fresh(wanted, taken)
+        return self.names[key]
 
-    def _in_reading_order(self, rule: Rule, edges: list[Edge], choice: Mapping[str, _Choice]) -> list[Edge]:
+    def _in_reading_order(
+        self, rule: Rule, edges: list[Edge], choice: Mapping[str, _Choice], tabled: Container[str]
+    ) -> list[Edge]:
         """The edges such that words and nonterminals stand in the order in which the original rules read them.
 
         Only a state that several nonterminal edges share can disturb it: its table touches all words below it at once.
@@ -297,7 +312,7 @@ class _Elimination:
         labels |= {node.id: node.label for edge in rule.rhs.edges for node in _axes_below(edge, choice)}
         if self._reading(edges, labels, {}) == wanted:
             return edges
-        tables = [edge for edge in edges if edge.id.startswith("sum.")]
+        tables = [edge for edge in edges if edge.id in tabled]
         rest = [edge for edge in edges if edge not in tables]
         held = {node for edge in tables for node in edge.nodes}
         ordered: list[Edge] = []
@@ -322,11 +337,17 @@ class _Elimination:
         return list(parts)
 
     def _ones(self, label: str) -> str:
-        name = f"any {label}"
-        if name not in self.terminals:
+        if label not in self.held:
+            self.held[label] = self._free(f"any {label}")
             ones = torch.ones(self.fgg.size(label), dtype=self.fgg.dtype, device=self.fgg.device)
-            self._add(name, ones, (label,))
-        return name
+            self._add(self.held[label], ones, (label,))
+        return self.held[label]
+
+
+def _fresh(name: str, taken: Container[str]) -> str:
+    while name in taken:
+        name += "'"
+    return name
 
 
 def _axes_below(edge: Edge, choice: Mapping[str, _Choice]) -> list[Node]:

@@ -71,10 +71,9 @@ def _tables(grammar: RankSpace) -> list[str]:
 
 
 def _costs(title: str, fgg: FGG, words: Collection[str]) -> list[str]:
-    return [
-        f"{title:<10} {rule.name:<6} {_largest_pair(rule, fgg, words):<16} {rule_flops(rule, fgg, words):>20,}"
-        for rule in fgg.rules
-    ]
+    rows = [(rule.name, _largest_pair(rule, fgg, words), f"{rule_flops(rule, fgg, words):,}") for rule in fgg.rules]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return [f"{title:<10} {name:<{widths[0]}}  {pair:<{widths[1]}}  {flops:>{widths[2]}}" for name, pair, flops in rows]
 
 
 def _largest_pair(rule: Rule, fgg: FGG, words: Collection[str]) -> str:

@@ -4,7 +4,7 @@ A right-hand side is contracted in three stages. *Messages* pass a child's vecto
 needs, once per child item. The *meeting* multiplies the messages (and the factors of observed words) of one
 application and sums over all applications of an item. What is left is linear, so it comes *after* that sum, once per
 item. For the PCFG in rank space these are alpha^L and alpha^R, their split sum, and nothing; for TD-PCFG the factor
-U^T is left for the end (Eq. 6 of the paper); both are found, not built in.
+U^T is left for the end (Eq. 10 of the paper); both are found, not built in.
 """
 
 from collections.abc import Collection, Mapping, Sequence

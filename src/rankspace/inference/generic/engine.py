@@ -13,16 +13,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankspace.errors import GrammarError, RankspaceError, ShapeError
-from rankspace.fgg import FGG, Indicator
+from rankspace.fgg import FGG
 from rankspace.fgg.observation import Reading, word_label
 from rankspace.fgg.semirings import Log, Support
-from rankspace.inference.generic.linear_pass import Chart, Weights, differentiate, run_linear
-from rankspace.inference.generic.program import Program, build_program
+from rankspace.inference.generic.linear_pass import Chart, Weights, differentiate, evaluate_group, run_linear
+from rankspace.inference.generic.program import Ends, Group, Program, Rows, build_program
 from rankspace.inference.generic.scaled import ZERO, times_power, too_low
 from rankspace.inference.generic.semiring_pass import run_semiring
 from rankspace.inference.generic.sketch import Sketch, sketch_grammar, sketch_sentence
 
 OPEN = -1  # a word that is not observed but summed over
+MOST_PROGRAMS = 256  # kept by an engine; the oldest goes first
 
 
 class Statistics(NamedTuple):
@@ -60,7 +61,7 @@ class GenericEngine:
         for row, sentence in zip(words, sentences, strict=True):
             indices = [OPEN if index is None else index for index in self.reading.indices(sentence)]
             row[: len(sentence)] = torch.tensor(indices, dtype=torch.int64)
-        return words, torch.tensor(lengths, dtype=torch.int64)
+        return words.to(self.fgg.device), torch.tensor(lengths, dtype=torch.int64, device=self.fgg.device)
 
     def log_z(
         self,
@@ -73,12 +74,16 @@ class GenericEngine:
         Padding is never read. -1 marks a word that is summed over. Memory is one number per entry of each item and
         message, plus O(1) groups; time is that of `statistics(words, lengths).cost`, and about twice that backward.
         """
-        sentences = _sentences(words, lengths, self.fgg.size(self.reading.label))
-        program = self._program(sentences)
-        tensors = {**self.fgg.tensors, **(factors or {})}
-        flat = torch.cat([words.new_zeros(0), *(row for row in sentences)])
-        result, low = _run(program, flat, tensors)
-        return self._redo(result, low, sentences, tensors)
+        fgg = self.fgg.with_factors(factors) if factors else self.fgg
+        _check_dtype(fgg)
+        sentences = _sentences(words.to(fgg.device), lengths, fgg.size(self.reading.label))
+        order = sorted(
+            range(len(sentences)), key=lambda b: len(sentences[b])
+        )  # so that permuted batches share programs
+        ordered = [sentences[b] for b in order]
+        result, low = _run(self._program(ordered), _joined(ordered), fgg.tensors)
+        result = self._redo(result, low, ordered, fgg.tensors)
+        return result[torch.tensor(order, device=fgg.device).argsort()] if order else result
 
     def statistics(self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"] | None = None) -> Statistics:
         """Counts of the program that `log_z` would run."""
@@ -90,14 +95,16 @@ class GenericEngine:
         if not len(again):
             return result
         chosen = [sentences[b] for b in again.tolist()]
-        flat = torch.cat(chosen)
-        return result.index_put((again,), _in_log_space(self._program(chosen), factors, flat).to(result.dtype))
+        redone = _in_log_space(self._program(chosen), factors, _joined(chosen))
+        return result.index_put((again,), redone.to(result.dtype))
 
     def _program(self, sentences: Sequence[Tensor]) -> Program:
         keys = [(len(row), tuple((row == OPEN).nonzero().reshape(-1).tolist())) for row in sentences]
         device = self.fgg.device
         name = (device, *keys)
         if name not in self._programs:
+            while len(self._programs) >= MOST_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
             for key in keys:
                 if key not in self._sketches:
                     self._sketches[key] = sketch_sentence(self.reading, *key)
@@ -112,14 +119,24 @@ def log_z(fgg: FGG) -> Float[Tensor, ""]:
     Equals `sum_product(fgg, "log")`. Raises GrammarError if the grammar is recursive.
     """
     _check_start(fgg)
+    _check_dtype(fgg)
     program, words = _conjoined_program(fgg)
-    tensors = {label: factor for label, factor in fgg.tensors.items() if not isinstance(fgg.factors[label], Indicator)}
-    if not tensors:
-        tensors = {"1": torch.ones((), dtype=fgg.dtype, device=fgg.device)}
+    used = {label for level in program.levels for group in level.groups for label in group.plan.all_labels}
+    tensors = {label: factor for label, factor in fgg.tensors.items() if label in used}
     result, low = _run(program, words, tensors)
     if bool(low.any()):
         result = _in_log_space(program, tensors, words).to(result.dtype)
     return result[0]
+
+
+def _check_dtype(fgg: FGG) -> None:
+    if fgg.dtype not in (torch.float32, torch.float64):
+        raise GrammarError(f"generic engine: factors are {fgg.dtype}; give them as float32 or float64.")
+
+
+def _joined(sentences: Sequence[Tensor]) -> Tensor:
+    """The words of all sentences, one after the other."""
+    return torch.cat([*sentences]) if sentences else torch.zeros(0, dtype=torch.int64)
 
 
 def _check_start(fgg: FGG) -> None:
@@ -140,6 +157,8 @@ def _conjoined_program(fgg: FGG) -> tuple[Program, Tensor]:
 
 
 def _run(program: Program, words: Tensor, factors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    if not factors:  # a grammar without factors has weights all the same: ones
+        factors = {"1": torch.ones(1)}
     result, low = _LogZ.apply(program, words, tuple(factors), *factors.values())  # type: ignore[no-untyped-call]
     return result, low
 
@@ -153,7 +172,7 @@ class _LogZ(torch.autograd.Function):
         chart = run_linear(program, weights, words)
         mantissa, exponent = _roots(program, chart, weights.like)
         log = torch.where(mantissa > 0, mantissa.double().log() + exponent.double() * math.log(2), -torch.inf)
-        low = _too_low(program, chart, weights.like) | _lost(program, chart, weights, words)
+        low = _too_low(program, chart, weights.like) | _lost(program, chart, weights, words) | _narrowed(weights)
         ctx.program, ctx.weights, ctx.chart, ctx.words, ctx.labels = program, weights, chart, words, labels
         ctx.mark_non_differentiable(low)
         return log.to(mantissa.dtype), low
@@ -175,7 +194,7 @@ class _LogZ(torch.autograd.Function):
 
 def _unscaled(gradient: Tensor, weights: Weights, label: str) -> Tensor:
     """The derivative with respect to a factor, from that with respect to its mantissa; zero at weights of zero."""
-    return times_power(gradient * (weights.mantissa[label] > 0), -weights.exponent[label])
+    return times_power(gradient * weights.positive[label], -weights.exponent[label])
 
 
 def _roots(program: Program, chart: Chart, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,6 +208,12 @@ def _roots(program: Program, chart: Chart, like: Tensor) -> tuple[Tensor, Tensor
     return mantissa, exponent
 
 
+def _narrowed(weights: Weights) -> Tensor:
+    """Whether some factor spans more than the range of its dtype, so that its mantissa lost entries."""
+    lost = [(weights.positive[label] & (mantissa == 0)).any() for label, mantissa in weights.mantissa.items()]
+    return torch.stack(lost).any()
+
+
 def _too_low(program: Program, chart: Chart, like: Tensor) -> Tensor:
     """Sentences with an item so low as a whole that rounding no longer explains what was lost."""
     result = torch.zeros(len(program.roots), dtype=torch.bool, device=like.device)
@@ -199,23 +224,33 @@ def _too_low(program: Program, chart: Chart, like: Tensor) -> Tensor:
 
 
 def _lost(program: Program, chart: Chart, weights: Weights, words: Tensor) -> Tensor:
-    """Sentences with a zero in the chart that should not be there."""
+    """Sentences with a zero, in some group or message, that should not be there."""
     lost = torch.zeros(len(program.roots), dtype=torch.bool, device=words.device)
-    zeros = [bool((table.mantissa == 0).any()) for table in chart.items.values()]
-    if not any(zeros) and not any(bool((table == 0).any()) for table in chart.messages.values()):
+    tables = [*(table.mantissa for table in chart.items.values()), *chart.messages.values()]
+    if not any(bool((table == 0).any()) for table in tables) and not any(map(bool, chart.holes)):
         return lost
-    support = Support()
-    found = run_semiring(program, support, {k: support.lift(f) for k, f in weights.mantissa.items()}, words)
-    pairs = [(ends, chart.items[ends].mantissa, found.items[ends]) for ends in chart.items]
-    pairs += [(m.ends, table, found.messages[m]) for m, table in chart.messages.items()]
-    for ends, values, possible in pairs:
+
+    def mark(ends: Ends, rows: Rows, values: Tensor, possible: Tensor) -> None:
         gone = ((values == 0) & (possible > 0)).reshape(len(values), -1).any(1)
-        lost[program.sentence_of[ends][gone]] = True
+        lost[program.sentence_of[ends][rows.numbers[gone]]] = True
+
+    def compare(group: Group, possible: Tensor) -> None:
+        mark(group.ends, group.rows, evaluate_group(group, chart, weights, words)[0].mantissa, possible)
+
+    support = Support()
+    possible = {label: positive.to(weights.like.dtype) for label, positive in weights.positive.items()}
+    found = run_semiring(program, support, possible, words, compare)
+    for ends, table in chart.items.items():
+        mark(ends, program.all_rows(ends), table.mantissa, found.items[ends])
+    for level in program.levels:
+        for message, rows, _ in level.passing:
+            mark(message.ends, rows, rows.take(chart.messages[message]), rows.take(found.messages[message]))
     return lost
 
 
 def _in_log_space(program: Program, factors: Mapping[str, Tensor], words: Tensor) -> Tensor:
     log = Log()
+    factors = factors or {"1": torch.ones(1)}
     tables = run_semiring(program, log, {label: log.lift(factor.double()) for label, factor in factors.items()}, words)
     impossible = log.zeros((), next(iter(factors.values())).double())
     return torch.stack([impossible if root is None else tables.items[root[0]][root[1]] for root in program.roots])
@@ -223,6 +258,10 @@ def _in_log_space(program: Program, factors: Mapping[str, Tensor], words: Tensor
 
 def _sentences(words: Tensor, lengths: Tensor | None, size: int) -> list[Tensor]:
     """The words of each sentence without its padding, checked."""
+    if words.dim() != 2 or words.is_floating_point():
+        raise ShapeError(
+            f"log_z: words are {words.dtype} of shape {tuple(words.shape)}; give integers [batch, length]."
+        )
     batch, longest = words.shape
     counts = [longest] * batch if lengths is None else lengths.tolist()
     if len(counts) != batch or any(not 0 <= count <= longest for count in counts):
@@ -237,7 +276,7 @@ def _sentences(words: Tensor, lengths: Tensor | None, size: int) -> list[Tensor]
 def _statistics(program: Program) -> Statistics:
     groups = [group for level in program.levels for group in level.groups]
     plans = {id(group.plan): group.plan for group in groups}
-    conclusions = sum(bool(group.plan.after) for group in groups)
+    conclusions = sum(group.last is not None for group in groups)
     passing = sum(len(level.passing) for level in program.levels)
     return Statistics(
         levels=len(program.levels),

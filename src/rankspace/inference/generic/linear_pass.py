@@ -15,7 +15,16 @@ from torch import Tensor
 from rankspace.fgg.semirings import Real
 from rankspace.inference.generic.contraction_plan import Message
 from rankspace.inference.generic.program import Ends, Group, Passing, Program, Rows
-from rankspace.inference.generic.scaled import ZERO, Scaled, normalise, plus, power_of_two, times_power
+from rankspace.inference.generic.scaled import (
+    ZERO,
+    Scaled,
+    lowest,
+    normalise,
+    plus,
+    power_of_two,
+    scale_factor,
+    times_power,
+)
 from rankspace.inference.generic.stages import batched, conclude, meet, send
 
 REAL = Real()
@@ -25,9 +34,10 @@ class Weights:
     """Factors in scaled form, each with one exponent."""
 
     def __init__(self, factors: Mapping[str, Tensor]) -> None:
-        scaled = {label: normalise(factor.detach(), 0)[0] for label, factor in factors.items()}
+        scaled = {label: scale_factor(factor.detach()) for label, factor in factors.items()}
         self.mantissa = {label: factor.mantissa for label, factor in scaled.items()}
         self.exponent = {label: factor.exponent for label, factor in scaled.items()}
+        self.positive = {label: factor > 0 for label, factor in factors.items()}
         self.like = next(iter(self.mantissa.values()))
         self._totals: dict[tuple[str, ...], Tensor] = {}
 
@@ -50,6 +60,7 @@ class Chart(NamedTuple):
     items: dict[Ends, Scaled]
     messages: dict[Message, Tensor]
     tops: list[tuple[Ends, Rows, Tensor]]  # type and rows of some items, and the largest raw entry of each
+    holes: list[Tensor]  # whether a group has zeros that other groups with the same items may have covered
 
     def mantissa(self, message: Message) -> Tensor:
         return self.items[message.ends].mantissa if message.is_identity else self.messages[message]
@@ -57,10 +68,14 @@ class Chart(NamedTuple):
 
 def run_linear(program: Program, weights: Weights, words: Tensor) -> Chart:
     """Every item and message, bottom up."""
-    chart = Chart({ends: _table(program.item_shape(ends), weights.like) for ends in program.num_rows}, {}, [])
+    chart = Chart({ends: _table(program.item_shape(ends), weights.like) for ends in program.num_rows}, {}, [], [])
     for level in program.levels:
         for group in level.groups:
-            _store(chart.items[group.ends], group.rows, _evaluate(group, chart, weights, words), first=group.first)
+            part, largest = evaluate_group(group, chart, weights, words)
+            chart.tops.append((group.ends, group.rows, largest))
+            if group.shared:
+                chart.holes.append((part.mantissa == 0).any())
+            _store(chart.items[group.ends], group.rows, part, first=group.first)
         for passing in level.passing:
             _pass_on(program, passing, chart, weights)
     return chart
@@ -72,13 +87,12 @@ def _table(shape: Sequence[int], like: Tensor) -> Scaled:
     return Scaled(like.new_zeros(tuple(shape)), exponent)
 
 
-def _evaluate(group: Group, chart: Chart, weights: Weights, words: Tensor) -> Scaled:
-    """One group: [item, *endpoints] with an exponent per item."""
+def evaluate_group(group: Group, chart: Chart, weights: Weights, words: Tensor) -> tuple[Scaled, Tensor]:
+    """One group: [item, *endpoints] with an exponent per item, and the largest entry of each before scaling."""
     relative, top = _exponents(group, chart, weights)
     met = _meet(group, _rows(group, chart), relative, words, weights.mantissa, weights.like)
     result, largest = normalise(conclude(REAL, group, met, weights.mantissa), 1)
-    chart.tops.append((group.ends, group.rows, largest))
-    return Scaled(result.mantissa, plus(result.exponent, top))
+    return Scaled(result.mantissa, plus(result.exponent, top)), largest
 
 
 def _meet(
@@ -110,7 +124,7 @@ def _store(table: Scaled, rows: Rows, part: Scaled, first: bool) -> None:
         top = torch.maximum(old, part.exponent)
         kept = rows.take(table.mantissa) * _trailing(power_of_two(old - top, part.mantissa.dtype), part.mantissa)
         added = part.mantissa * _trailing(power_of_two(part.exponent - top, part.mantissa.dtype), part.mantissa)
-        part = Scaled(kept + added, top)
+        part = Scaled(torch.threshold(kept + added, lowest(kept.dtype), 0), top)
     rows.put(table.mantissa, part.mantissa)
     rows.put(table.exponent, part.exponent)
 
@@ -142,7 +156,7 @@ def _exponents(group: Group, chart: Chart, weights: Weights) -> tuple[Tensor | N
     """
     total = weights.total(group.plan.all_labels).expand(len(group.rows), group.repeats)
     for message, rows in zip(group.plan.messages, group.children, strict=True):
-        total = total + _gather(chart.items[message.ends].exponent, rows)
+        total = plus(total, _gather(chart.items[message.ends].exponent, rows))
     if group.repeats == 1:
         return None, total[:, 0]
     top = total.amax(1)
@@ -171,8 +185,8 @@ def differentiate(
 
     The exponents count as constants. Derivatives with respect to what is zero are left out: no derivative with respect
     to a positive weight goes through them, and they may be beyond all range. All others are a posterior probability
-    over a mantissa, hence at most one over the smallest normal number. Deterministic: rows are accumulated in a fixed
-    order on every device.
+    over a mantissa, hence at most one over `lowest`. Deterministic: rows are accumulated in a fixed order on every
+    device.
     """
     adjoint = Adjoint(
         dict(roots),

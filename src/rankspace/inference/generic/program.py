@@ -3,7 +3,7 @@
 Building it is index arithmetic alone; it depends on the lengths in the batch, not on their words or on the weights.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -61,6 +61,7 @@ class Group(NamedTuple):
     meeting: Contraction
     last: Contraction | None
     first: bool  # whether its items have no values yet
+    shared: bool  # whether other groups add to its items
 
 
 class Passing(NamedTuple):
@@ -72,10 +73,9 @@ class Passing(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Groups that do not depend on each other, the rows they fill, and the messages these send."""
+    """Groups that do not depend on each other, and the messages that their items send."""
 
     groups: tuple[Group, ...]
-    rows: Mapping[Ends, slice]
     passing: tuple[Passing, ...]
 
 
@@ -87,13 +87,16 @@ class Program:
     sizes: Mapping[str, int]  # number of values of each node label
     num_rows: Mapping[Ends, int]
     roots: tuple[tuple[Ends, int] | None, ...]  # row of each sentence's root; None where nothing can be derived
-    messages: tuple[Message, ...]
     num_applications: int
     sentence_of: Mapping[Ends, Tensor]  # [row]: which sentence an item belongs to
 
     @property
     def num_items(self) -> int:
         return sum(self.num_rows.values())
+
+    def all_rows(self, ends: Ends) -> Rows:
+        """Every row of the table of a type."""
+        return Rows(torch.arange(self.num_rows[ends], device=self.sentence_of[ends].device), 0)
 
     def item_shape(self, ends: Ends) -> tuple[int, ...]:
         """Shape of the table of all items of a type: rows, then the sizes of its endpoints."""
@@ -113,7 +116,6 @@ class Program:
                     )
                     for group in level.groups
                 ),
-                level.rows,
                 tuple(passing._replace(rows=passing.rows.to(device)) for passing in level.passing),
             )
             for level in self.levels
@@ -140,26 +142,21 @@ def build_program(sketches: Sequence[Sketch | None], lengths: Sequence[int], siz
     plans = _plans(applications, sizes)
     num_levels = int(joined.levels.max()) + 1 if len(joined.levels) else 0
     groups: list[list[Group]] = [[] for _ in range(num_levels)]
-    filled = {ends: torch.zeros(int((joined.types == i).sum()), dtype=torch.bool) for i, ends in enumerate(types)}
     used: dict[Message, list[Numbers]] = {}
     for shape, apps in applications.items():
         for level, group in _group(plans[shape], types, apps, joined):
-            groups[level].append(group._replace(first=not bool(group.rows.take(filled[group.ends]).any())))
-            filled[group.ends][group.rows.numbers] = True
+            groups[level].append(group)
         for message, children in zip(plans[shape].messages, apps.children.T, strict=True):
             used.setdefault(message, []).append(children)
     senders = {message: np.unique(np.concatenate(parts)) for message, parts in used.items()}
     levels = []
     for level in range(num_levels):
-        rows = {
-            ends: _slice(joined.rows[(joined.levels == level) & (joined.types == i)]) for i, ends in enumerate(types)
-        }
         passing = [
             Passing(message, Rows.of(joined.rows[here]), message.contraction(len(here)))
             for message, items in senders.items()
             if not message.is_identity and len(here := items[joined.levels[items] == level])
         ]
-        levels.append(Level(tuple(groups[level]), rows, tuple(passing)))
+        levels.append(Level(tuple(_marked(groups[level])), tuple(passing)))
     roots = tuple(
         (sketch.types[sketch.root], int(joined.rows[offset + sketch.root])) if sketch else None
         for sketch, offset in zip(sketches, offsets, strict=False)
@@ -169,7 +166,6 @@ def build_program(sketches: Sequence[Sketch | None], lengths: Sequence[int], siz
         dict(sizes),
         {ends: int((joined.types == i).sum()) for i, ends in enumerate(types)},
         roots,
-        tuple(senders),
         sum(len(apps.lhs) for apps in applications.values()),
         {ends: torch.from_numpy(_by_row(joined, i)) for i, ends in enumerate(types)},
     )
@@ -244,11 +240,23 @@ def _group(
             int(count),
             plan.meeting_contraction(len(chosen), int(count)),
             plan.last_contraction(len(chosen)),
-            False,
+            first=False,
+            shared=False,
         )
         result.append((int(level), group))
     return result
 
 
-def _slice(rows: Numbers) -> slice:
-    return slice(int(rows.min()), int(rows.max()) + 1) if len(rows) else slice(0, 0)
+def _marked(groups: Sequence[Group]) -> Iterator[Group]:
+    """The groups of a level, each told whether it is the first or not the only one to fill its items."""
+    filled: dict[Ends, dict[int, int]] = {}
+    for group in groups:
+        counts = filled.setdefault(group.ends, {})
+        for row in group.rows.numbers.tolist():
+            counts[row] = counts.get(row, 0) + 1
+    seen: dict[Ends, set[int]] = {ends: set() for ends in filled}
+    for group in groups:
+        rows = group.rows.numbers.tolist()
+        first = seen[group.ends].isdisjoint(rows)
+        seen[group.ends].update(rows)
+        yield group._replace(first=first, shared=any(filled[group.ends][row] > 1 for row in rows))

@@ -1,7 +1,8 @@
 """Numbers as (mantissa, power of two): linear arithmetic that neither under- nor overflows.
 
-An array of items carries one integer exponent per item, chosen so that its largest mantissa lies in [1/2, 1). Scaling
-by powers of two is exact. An item that is zero throughout has the exponent ZERO, far below all that can occur.
+An array of items carries one integer exponent per item, chosen so that its largest mantissa lies in [1/2, 1) (up to
+the number of groups it is a sum of). Scaling by powers of two is exact. An item that is zero throughout has the
+exponent ZERO, far below all that can occur.
 """
 
 from functools import lru_cache
@@ -23,20 +24,37 @@ class Scaled(NamedTuple):
 def normalise(raw: Tensor, axes: int) -> tuple[Scaled, Tensor]:
     """Splits off one exponent for each index of the first `axes` axes; also returns the largest raw entries there.
 
-    Entries below the smallest normal number become zero: what they were is not known to full precision.
+    For sums of products of mantissas: nothing much above one. Entries below `lowest` become zero: what was lost on the
+    way to them may be more than rounding. Whoever needs to know asks whether a zero is one.
     """
-    tiny = torch.finfo(raw.dtype).tiny
+    tiny = lowest(raw.dtype)
     top = raw.amax(tuple(range(axes, raw.dim()))) if raw.dim() > axes else raw
     exponent = torch.frexp(top)[1]
     power = power_of_two(-exponent, raw.dtype)
     mantissa = torch.threshold(raw, tiny, 0) * power.reshape((*top.shape, *[1] * (raw.dim() - axes)))
-    return Scaled(mantissa, torch.where(top >= tiny, exponent, ZERO)), top
+    return Scaled(mantissa, torch.where(top > tiny, exponent, ZERO)), top
+
+
+def scale_factor(factor: Tensor) -> Scaled:
+    """A factor of any scale with its largest entry in [1/2, 1) and one exponent; no entry is lost."""
+    top = factor.max() if factor.numel() else factor.new_zeros(())
+    exponent = torch.frexp(top)[1]
+    return Scaled(times_power(factor, -exponent), torch.where(top > 0, exponent, ZERO))
+
+
+def lowest(dtype: torch.dtype) -> float:
+    """The smallest number that is kept: the smallest normal one over the rounding unit.
+
+    Whatever arithmetic or `power_of_two` drops is at most about the smallest normal number, so what is kept is off by
+    no more than rounding for every term of its sum.
+    """
+    info = torch.finfo(dtype)
+    return info.tiny / info.eps
 
 
 def too_low(top: Tensor) -> Tensor:
-    """Which items are so low as a whole that what was lost below the normal numbers is more than rounding."""
-    info = torch.finfo(top.dtype)
-    return (top < info.tiny / info.eps) & (top > 0)
+    """Which items are so low as a whole that what was lost is more than rounding."""
+    return (top <= lowest(top.dtype)) & (top > 0)
 
 
 def power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:

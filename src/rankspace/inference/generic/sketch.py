@@ -108,7 +108,10 @@ def sketch_grammar(fgg: FGG) -> tuple[Sketch, list[int]]:
     words: list[int] = []
     root = builder.item(fgg.start, fgg.grammar.nonterminals[fgg.start])
     for rule in fgg.rules:
-        indicators = {edge.nodes[0]: edge.label for edge in rule.rhs.edges if _is_indicator(fgg, edge.label)}
+        indicators: dict[str, str] = {}
+        for edge in rule.rhs.edges:
+            if _is_indicator(fgg, edge.label):
+                indicators.setdefault(edge.nodes[0], edge.label)  # a second one at a node stays a factor
         lhs = builder.item(rule.lhs, fgg.grammar.nonterminals[rule.lhs])
         edges = fgg.grammar.nonterminal_edges(rule)
         children = [builder.item(edge.label, fgg.grammar.nonterminals[edge.label]) for edge in edges]
@@ -128,7 +131,7 @@ def _shape(fgg: FGG, rule: Rule, observed: Sequence[str]) -> Shape:
     watched = list(observed)
     for edge in fgg.grammar.terminal_edges(rule):
         if _is_indicator(fgg, edge.label) and edge.nodes[0] in watched:
-            watched.remove(edge.nodes[0])  # a second indicator at the same node stays a factor
+            watched.remove(edge.nodes[0])
         else:
             factors.append(Part(edge.label, tuple(place[node] for node in edge.nodes)))
     slots = [
@@ -167,8 +170,7 @@ def _levels(names: Sequence[object], groups: Iterable[Applications]) -> Numbers:
     if done < len(names):
         stuck = names[_on_a_cycle(int(np.flatnonzero(waiting_for)[0]), waiting_for, users)]
         raise GrammarError(
-            f"generic engine: item {stuck} depends on itself; observe a sentence first, or use sum_product for "
-            f"recursive grammars."
+            f"generic engine: {stuck} depends on itself; observe a sentence, or use sum_product, which goes round cycles."
         )
     return levels
 
