@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankspace.fgg import FGG, Derivation, Edge, Fragment, Node, Rule, zoo
-from rankspace.lowrank import CPD
+from rankspace.lowrank import CPD, merged_factor
 
 Parameters = dict[str, Tensor]
 
@@ -67,6 +67,8 @@ ZOO = {
 def exact_cpd(tensor: Tensor) -> CPD:
     """A decomposition of any tensor: one rank for each place of all axes but the first (differentiable)."""
     rest = tensor.shape[1:]
+    if not rest:
+        return CPD((tensor[None],))
     rank = prod(rest)
     places = torch.cartesian_prod(*(torch.arange(size) for size in rest)).reshape(rank, len(rest))
     selectors = [torch.eye(size, dtype=tensor.dtype)[places[:, i]] for i, size in enumerate(rest)]
@@ -106,6 +108,8 @@ class Recipe:
     domains: dict[str, int]
     rules: list[RuleRecipe]  # left-hand side, nodes (the first is external), edges
     ranks: dict[str, int]  # of the factors to decompose
+    by_rule: list[int]  # rules whose factors are decomposed as one
+    one_name: bool = False  # whether all rules that are not decomposed as one share their name
 
     def build(self) -> RandomGrammar:
         generator = torch.Generator().manual_seed(self.seed)
@@ -120,7 +124,8 @@ class Recipe:
         cpds: dict[str, CPD] = {}
         for i, (lhs, nodes, edges) in enumerate(self.rules):
             graph = tuple(Node(*node) for node in nodes), tuple(Edge(*edge) for edge in edges)
-            rules.append(Rule(lhs, Fragment(*graph, (nodes[0][0],)), f"rule{i}"))
+            name = "same" if self.one_name and i not in self.by_rule else f"rule{i}"
+            rules.append(Rule(lhs, Fragment(*graph, (nodes[0][0],)), name))
             for _, label, ends in edges:
                 sizes = [self.domains[dict(nodes)[end]] for end in ends]
                 if label in self.ranks:
@@ -128,7 +133,12 @@ class Recipe:
                     factors[label] = cpds[label].reconstruct()
                 elif not label.startswith("X"):
                     factors[label] = leaf(*sizes)
-        return RandomGrammar(FGG.build("S", rules, self.domains, factors), cpds, leaves)
+        fgg = FGG.build("S", rules, self.domains, factors)
+        for i in self.by_rule:
+            merged = merged_factor(fgg, fgg.rules[i + 1])
+            if merged.dim():
+                cpds[f"rule{i}"] = exact_cpd(merged)
+        return RandomGrammar(fgg, cpds, leaves)
 
 
 @st.composite
@@ -148,9 +158,11 @@ def b_fggs(draw: st.DrawFn, recursive: bool) -> Recipe:
         for _ in range(draw(st.integers(0, 2)) if below else 0):
             rules.append(_draw_rule(draw, i, types, below, len(rules), recursive))
         rules.append(_draw_rule(draw, i, types, [], len(rules), recursive))
-    large = [label for _, _, edges in rules for _, label, ends in edges if len(ends) > 1]
+    by_rule = [i for i in range(len(rules)) if draw(st.integers(0, 3)) == 0]
+    rest = [edges for i, (_, _, edges) in enumerate(rules) if i not in by_rule]
+    large = [label for edges in rest for _, label, ends in edges if len(ends) > 1]
     ranks = {label: draw(st.integers(1, 3)) for label in large if draw(st.booleans())}
-    return Recipe(draw(st.integers(0, 2**31)), domains, rules, ranks)
+    return Recipe(draw(st.integers(0, 2**31)), domains, rules, ranks, by_rule, draw(st.booleans()))
 
 
 def _draw_rule(
@@ -166,12 +178,12 @@ def _draw_rule(
             nodes.append((f"y{k}", types[child]))
             shared = [f"y{k}"]
         edges.append((f"n{k}", f"X{child}", (draw(st.sampled_from(shared)),)))
-    if not below and draw(st.booleans()):
-        nodes.append(("z", draw(st.sampled_from("AB"))))
     words = draw(st.integers(1 if below and word_needed else 0, 1 if below else 2))
     nodes += [(f"o{k}", "O") for k in range(words)]
     names = [name for name, _ in nodes]
     joined = draw(st.lists(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True), max_size=3))
     for k, ends in enumerate([names[:3], *joined]):
         edges.insert(draw(st.integers(0, len(edges))), (f"f{k}", f"f{serial}.{k}", tuple(ends)))
+    if draw(st.booleans()):
+        nodes.append(("z", draw(st.sampled_from("AB"))))  # nobody looks at it
     return f"X{number}", nodes, edges

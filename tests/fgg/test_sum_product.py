@@ -371,8 +371,8 @@ def test_counting_refuses_endless_cycles_and_counts_what_ends() -> None:
     with pytest.raises(DivergenceError) as caught:
         sum_product(equations("X = a X + b", a=0.5, b=1), "counting")
     assert str(caught.value) == (
-        "sum_product: the value of 'X' grows without end around its cycle; scale its factors down, or observe a "
-        "sentence first."
+        "sum_product: the value of 'X' grows without end around its cycle; observe a sentence first, or in "
+        '"max" scale its factors down.'
     )
     assert sum_product(equations("X = a X + b", a=0, b=1), "counting") == 1
     # The time left of an HSMM counts down, so its recursive nonterminal Y comes to an end.
@@ -667,8 +667,9 @@ def test_gradients_do_not_depend_on_units() -> None:
 def test_no_gradient_near_criticality() -> None:
     for semiring in ("real", "log"):
         p = torch.tensor(0.499999, dtype=torch.float64, requires_grad=True)
+        z = sum_product(equations("X = p X X + q", p=p, q=0.500001), semiring)  # the value is fine
         with pytest.raises(RankspaceError) as caught:
-            sum_product(equations("X = p X X + q", p=p, q=0.500001), semiring)
+            z.backward()
         assert str(caught.value) == (
             "sum_product: 'X' is too near critical for a gradient; detach the factors or scale them down."
         )
@@ -741,9 +742,10 @@ def test_entropy_of_an_ambiguous_grammar_against_a_long_enumeration() -> None:
 
 
 def test_what_entropy_cannot_do_is_said() -> None:
-    with pytest.raises(RankspaceError) as caught:
-        sum_product(RECURSIVE["line"], "entropy", method="fixed-point")
-    assert str(caught.value) == "sum_product: the entropy of a recursive grammar needs method='newton'."
+    entropies = [
+        sum_product(RECURSIVE["line"], "entropy", method=method).entropy for method in ("newton", "fixed-point")
+    ]
+    torch.testing.assert_close(*entropies, rtol=1e-9, atol=0)  # the iteration stops at a relative change of 1e-12
     a = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     with pytest.raises(RankspaceError) as caught:
         sum_product(equations("X = a X + b", a=a, b=1), "entropy")
@@ -822,8 +824,8 @@ def test_growing_cycles_are_refused_in_max() -> None:
         with pytest.raises(DivergenceError) as caught:
             sum_product(fgg, "max")
         assert str(caught.value) == (
-            "sum_product: the value of 'X' grows without end around its cycle; scale its factors down, or observe a "
-            "sentence first."
+            "sum_product: the value of 'X' grows without end around its cycle; observe a sentence first, or in "
+            '"max" scale its factors down.'
         )
 
 
@@ -873,3 +875,80 @@ def test_the_fggs_library_agrees_on_recursive_grammars(name: str) -> None:
     # Their iteration stops at steps of 1e-13.
     assert sum_product(fgg).item() == pytest.approx(fggs_of(fgg, log_space=False), rel=1e-10)
     assert sum_product(fgg, "log").item() == pytest.approx(fggs_of(fgg, log_space=True), abs=1e-10)
+
+
+# --- the ends of the range, and what does not matter ------------------------------------------------------------------
+
+
+def weights_in_a_row(*weights: float, dtype: torch.dtype = torch.float64) -> FGG:
+    labels = [f"w{i}" for i in range(len(weights))]
+    factors = {label: torch.tensor(w, dtype=dtype) for label, w in zip(labels, weights, strict=True)}
+    return FGG.build("S", [Rule.build("S", {}, [(label,) for label in labels])], {}, factors)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [((1e200, 1e200, 0.0), 0.0), ((1e200, 1e200, 1e-300), 1e100), ((1e-200, 1e-200, 1e300), 1e-100)],
+)
+def test_products_that_leave_the_range_on_the_way(weights: tuple[float, ...], expected: float) -> None:
+    assert sum_product(weights_in_a_row(*weights)).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_z_too_large_for_the_dtype() -> None:
+    with pytest.raises(DivergenceError) as caught:
+        sum_product(weights_in_a_row(1e200, 1e200))
+    assert str(caught.value) == ('sum_product: Z is finite but too large for torch.float64; ask for it in "log".')
+    assert sum_product(weights_in_a_row(1e200, 1e200), "log").item() == pytest.approx(400 * math.log(10))
+
+
+def test_impossible_has_no_gradient_in_log() -> None:
+    possible = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    rule = Rule.build("S", {}, [("a",), ("b",)])
+    fgg = FGG.build("S", [rule], {}, {"a": possible, "b": torch.tensor(0.0, dtype=torch.float64)})
+    result = sum_product(fgg, "log")
+    assert result == -math.inf
+    assert torch.autograd.grad(result, possible)[0] == 0
+
+
+def test_states_nothing_reaches_may_diverge() -> None:
+    start, end = torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.5])
+    move = torch.diag(torch.tensor([0.5, 1.0]))  # the second state never stops, and never starts
+    rules = [
+        Rule.build("S", {"x": "T"}, [("start", "x"), ("X", "x")]),
+        Rule.build("X", {"x": "T", "y": "T"}, [("move", "x", "y"), ("X", "y")], ["x"]),
+        Rule.build("X", {"x": "T"}, [("end", "x")], ["x"]),
+    ]
+    factors = {"start": start.double(), "move": move.double(), "end": end.double()}
+    fgg = FGG.build("S", rules, {"T": 2}, factors)
+    assert sum_product(fgg).item() == pytest.approx(1)
+    assert sum_product(fgg, "entropy").entropy.item() == pytest.approx(2 * math.log(2))  # a fair coin until it stops
+
+
+def test_float32_gradients_through_recursion() -> None:
+    """Slopes are taken in float64, whatever the factors are."""
+    generator = torch.Generator().manual_seed(0)
+    move = torch.rand(20, 20, generator=generator, dtype=torch.float64)
+    move *= (1 - 1e-4) / torch.linalg.eigvals(move).abs().max()
+    ones = torch.ones(20, dtype=torch.float64)
+    gradients = {}
+    for dtype in (torch.float64, torch.float32):
+        leaf = move.float().to(dtype).requires_grad_()
+        rules = [
+            Rule.build("S", {"x": "T"}, [("start", "x"), ("X", "x")]),
+            Rule.build("X", {"x": "T", "y": "T"}, [("move", "x", "y"), ("X", "y")], ["x"]),
+            Rule.build("X", {"x": "T"}, [("end", "x")], ["x"]),
+        ]
+        fgg = FGG.build("S", rules, {"T": 20}, {"start": ones.to(dtype), "move": leaf, "end": ones.to(dtype)})
+        gradients[dtype] = torch.autograd.grad(sum_product(fgg, "log"), leaf)[0].double()
+    # float32 values and adjoints, with nothing amplified by the condition number of 1e4
+    torch.testing.assert_close(gradients[torch.float32], gradients[torch.float64], rtol=1e-5, atol=0)
+
+
+def test_many_unknowns_by_newton() -> None:
+    """A PCFG of 200 symbols: the slopes come from contractions, not from differentiating each unknown."""
+    generator = torch.Generator().manual_seed(0)
+    rule = torch.rand(200, 200 * 200, generator=generator, dtype=torch.float64).softmax(-1).reshape(200, 200, 200)
+    root = torch.full((200,), 1 / 200, dtype=torch.float64)
+    fgg = zoo.pcfg(root, 0.4 * rule, torch.full((200, 3), 0.2, dtype=torch.float64))
+    # each symbol branches with probability 0.4 and emits with 0.6, so all derivations together have probability 1
+    assert sum_product(fgg, method="newton").item() == pytest.approx(1, rel=1e-12)

@@ -181,6 +181,97 @@ def test_large_and_small_weights() -> None:
         torch.testing.assert_close(result, plain - math.log(factor), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "weights"),
+    [
+        (torch.float32, [1e38, 3e38, 1.0]),
+        (torch.float32, [1e38, 1.0, 1e-40]),
+        (torch.float32, [1e-45, 1e-44, 1e-40]),
+        (torch.float32, [1e25, 1e-25, 1e-30]),
+        (torch.float64, [1e308, 1.0, 1e-310]),
+        (torch.float64, [4e-320, 1e-310, 5e-324]),
+    ],
+)
+def test_weights_at_the_ends_of_the_range(dtype: torch.dtype, weights: list[float]) -> None:
+    leaf = torch.tensor(weights, dtype=dtype, requires_grad=True)
+    fgg = FGG.build("S", [Rule.build("S", {"o": "O"}, [("w", "o")])], {"O": 3}, {"w": leaf})
+    result = GenericEngine(fgg).log_z(torch.tensor([[0], [1], [2]]))
+    expected = leaf.detach().double().log().to(dtype)
+    torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)
+    total = log_z(fgg)  # over all words
+    assert total.item() == pytest.approx(math.log(sum(leaf.tolist())), rel=1e-6)
+    if sum(leaf.tolist()) > torch.finfo(dtype).tiny:  # otherwise the derivative, one over this, is beyond the range
+        slope = torch.autograd.grad(total, leaf)[0] * leaf
+        torch.testing.assert_close(slope.sum(), torch.ones((), dtype=dtype))  # posterior probabilities of the words
+
+
+def test_loss_that_another_rule_would_hide() -> None:
+    """Two rules feed one entry; one of them loses its part below the range, the other does not."""
+
+    def single(values: object) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32)
+
+    rules = [
+        Rule.build("S", {"x": "A"}, [("pick", "x"), ("X", "x")]),
+        Rule.build("X", {"x": "A", "o": "O"}, [("va", "x"), ("em", "x", "o")], ["x"]),
+        Rule.build("X", {"x": "A", "o": "O"}, [("em2", "x", "o"), ("vb", "x")], ["x"]),
+    ]
+    emission = single([[1, 4.4e-31], [1, 4e-35]])
+    factors = {"pick": single([0, 1]), "va": single([1, 0.9e-3]), "vb": single([1, 1.3e-3])}
+    fgg = FGG.build("S", rules, {"A": 2, "O": 2}, factors | {"em": emission, "em2": emission.clone()})
+    expected = sum_product(observe(fgg.to(torch.float64), [1]), "log").item()
+    assert GenericEngine(fgg).log_z(torch.tensor([[1]])).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_loss_that_becomes_decisive_levels_later() -> None:
+    def vector(*values: float) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32)
+
+    rules = [
+        Rule.build("S", {"x": "T"}, [("C", "x")]),
+        Rule.build("C", {"x": "T"}, [("B", "x"), ("c", "x")], ["x"]),
+        Rule.build("B", {"x": "T"}, [("A", "x"), ("b", "x")], ["x"]),
+        Rule.build("A", {"x": "T"}, [("f", "x")], ["x"]),
+        Rule.build("A", {"x": "T"}, [("g", "x"), ("h",)], ["x"]),
+    ]
+    factors = {
+        "f": vector(1, 2**-120),
+        "g": vector(0, 2**-64),
+        "h": torch.tensor(2.0**-64),
+        "b": vector(2**-95, 1),
+        "c": vector(2**-60, 1),
+    }
+    fgg = FGG.build("S", rules, {"T": 2}, factors)
+    expected = sum_product(fgg.to(torch.float64), "log").item()
+    assert log_z(fgg).item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_words_observed_twice() -> None:
+    fgg = pcfg(0, 1.0)
+    seen = observe(fgg, [0, 1, 2])
+    torch.testing.assert_close(log_z(observe(seen, [0, 1, 2])), log_z(seen))
+    assert log_z(observe(seen, [0, 1, 3])) == -math.inf
+    torch.testing.assert_close(log_z(observe(observe(fgg, [0, None, 2]), [0, 1, 2])), log_z(seen))
+
+
+def test_grammar_without_factors() -> None:
+    fgg = FGG.build("S", [Rule.build("S", {"o": "O"}), Rule.build("S", {"o": "O", "p": "O"})], {"O": 3}, {})
+    result = GenericEngine(fgg).log_z(torch.tensor([[0, 0], [1, 2]]), torch.tensor([1, 2]))
+    assert result.tolist() == [0.0, 0.0]
+    assert log_z(fgg).item() == pytest.approx(math.log(3 + 9))
+
+
+def test_programs_are_shared_and_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = GenericEngine(pcfg(0, 1.0))
+    engine.log_z(torch.zeros(3, 4, dtype=torch.int64), torch.tensor([4, 2, 3]))
+    engine.log_z(torch.zeros(3, 4, dtype=torch.int64), torch.tensor([2, 3, 4]))
+    assert len(engine._programs) == 1
+    monkeypatch.setattr(engine_module, "MOST_PROGRAMS", 2)
+    for length in (1, 2, 3, 4):
+        engine.log_z(torch.zeros(1, length, dtype=torch.int64))
+    assert len(engine._programs) == 2
+
+
 def test_long_chain_is_stable() -> None:
     start, transition, emission = distributions(9, 2.0, (4,), (4, 4), (4, 6))
     fgg = zoo.hmm(start, transition, emission, torch.ones(4, dtype=torch.float64))
@@ -276,8 +367,7 @@ class TestErrors:
         with pytest.raises(GrammarError) as caught:
             log_z(pcfg(0, 1.0))
         assert str(caught.value) == (
-            "generic engine: item X depends on itself; observe a sentence first, or use sum_product for recursive "
-            "grammars."
+            "generic engine: X depends on itself; observe a sentence, or use sum_product, which can go round cycles."
         )
 
     def test_unit_cycle_within_a_sentence(self) -> None:
@@ -288,7 +378,7 @@ class TestErrors:
         ]
         ones = {"s": torch.ones(2), "f": torch.ones(2, 2) / 8, "e": torch.ones(2, 2)}
         fgg = FGG.build("S", rules, {"A": 2, "O": 2}, ones)
-        with pytest.raises(GrammarError, match="depends on itself"):
+        with pytest.raises(GrammarError, match=r"^generic engine: X,\(0,1\) depends on itself"):
             GenericEngine(fgg).log_z(torch.tensor([[0]]))
         assert sum_product(observe(fgg, [0])).item() == pytest.approx(2 / (1 - 0.25))
 
@@ -316,6 +406,35 @@ class TestErrors:
         with pytest.raises(ShapeError) as caught:
             engine.log_z(torch.tensor(words), torch.tensor(lengths))
         assert str(caught.value) == message
+
+    @pytest.mark.parametrize(
+        ("factors", "message"),
+        [
+            ({"emision": torch.ones(6, 5)}, "with_factors: there is no factor 'emision' to replace."),
+            (
+                {"emission": torch.ones(6, 9)},
+                "factor 'emission' (rule pi_5 of X) has shape (6, 9) but its endpoints (N, O) have domains of sizes "
+                "(6, 5); make them agree.",
+            ),
+            (
+                {"emission": -torch.ones(6, 5)},
+                "factor 'emission' (rule pi_5 of X) is negative at (0, 0) (-1.0); weights are finite and >= 0.",
+            ),
+            (
+                {"emission": torch.full((6, 5), torch.nan)},
+                "factor 'emission' (rule pi_5 of X) is NaN at (0, 0) (nan); weights are finite and >= 0.",
+            ),
+        ],
+    )
+    def test_factors(self, factors: dict[str, Tensor], message: str) -> None:
+        with pytest.raises(RankspaceError) as caught:
+            GenericEngine(pcfg(0, 1.0)).log_z(torch.tensor([[0, 1]]), factors=factors)
+        assert str(caught.value) == message
+
+    def test_dtype(self) -> None:
+        with pytest.raises(GrammarError) as caught:
+            GenericEngine(pcfg(0, 1.0).to(torch.bfloat16)).log_z(torch.tensor([[0, 1]]))
+        assert str(caught.value) == "generic engine: factors are torch.bfloat16; give them as float32 or float64."
 
 
 @pytest.mark.gpu

@@ -240,6 +240,63 @@ class TestGeneralBFGGs:
         torch.testing.assert_close(sum_product(ranked), sum_product(fgg), rtol=1e-12, atol=0)
 
 
+class TestNamesAndNodes:
+    def test_rank_space_of_an_observed_grammar(self) -> None:
+        """Its rules share their names; the new nonterminals must not."""
+        fgg = zoo.factored_pcfg(random(3), random(3, 2), random(2, 3), random(2, 3), random(3, 4))
+        seen = observe(fgg, [0, 1, 2, 0])
+        torch.testing.assert_close(sum_product(to_rank_space(seen)), sum_product(seen), rtol=1e-12, atol=0)
+
+    def test_names_that_are_taken(self) -> None:
+        cpds = {
+            "f": CPD((random(2, 3), random(2, 3), random(2, 2))),
+            "g": CPD((random(4, 3), random(4, 3), random(4, 2))),
+        }
+        rules = [
+            Rule.build("S", {"x": "A"}, [("s", "x"), ("X", "x")], name="top"),
+            Rule.build("S", {"x": "A"}, [("s", "x"), ("X:one", "x")], name="other top"),
+            Rule.build("X", {"x": "A", "y": "A", "o": "O"}, [("f", "x", "y", "o"), ("X:one", "y")], ["x"], name="one"),
+            Rule.build("X", {"x": "A", "y": "A", "o": "O"}, [("g", "x", "y", "o"), ("X", "y")], ["x"], name="one"),
+            Rule.build("X", {"x": "A"}, [("end", "x")], ["x"], name="end"),
+            Rule.build("X:one", {"x": "A", "y": "A"}, [("h", "x", "y"), ("X", "y")], ["x"], name="step"),
+            Rule.build("X:one", {"x": "A"}, [("end", "x")], ["x"], name="end too"),
+        ]
+        factors = {"s": random(3), "end": random(3), "h": random(3, 3)} | {k: c.reconstruct() for k, c in cpds.items()}
+        fgg = FGG.build("S", rules, {"A": 3, "O": 2}, factors)
+        check_same_z(fgg, to_rank_space(fgg, cpds), [], [0], [1, 0], [0, 1, 1])
+
+    def test_nodes_that_nothing_touches(self) -> None:
+        rules = [
+            Rule.build("S", {"n": "N"}, [("X", "n")], name="top"),
+            Rule.build("X", {"n": "N"}, [], ["n"], name="nothing"),
+            Rule.build("X", {"n": "N", "m": "N"}, [("f", "n")], ["n"], name="spare"),
+        ]
+        fgg = FGG.build("S", rules, {"N": 3}, {"f": random(3)})
+        expected = 3 + 3 * fgg.tensors["f"].sum()
+        torch.testing.assert_close(sum_product(fgg), expected)
+        torch.testing.assert_close(sum_product(to_rank_space(fgg)), expected)
+
+    @pytest.mark.parametrize(
+        "edges",
+        [
+            [("T", "t1", "t2"), ("X", "t2"), ("E", "t2", "o")],
+            [("E", "t2", "o"), ("X", "t2"), ("T", "t1", "t2")],
+            [("T", "t1", "t2"), ("E", "t2", "p"), ("X", "t2"), ("E", "t2", "o")],
+            [("E", "t2", "p"), ("E", "t2", "o"), ("T", "t1", "t2"), ("X", "t2")],
+        ],
+    )
+    def test_merged_factors_keep_the_order_of_words(self, edges: list[tuple[str, ...]]) -> None:
+        nodes = {"t1": "A", "t2": "A", "o": "O"} | ({"p": "O"} if any("p" in edge for edge in edges) else {})
+        rules = [
+            Rule.build("S", {"t1": "A"}, [("s", "t1"), ("X", "t1")], name="top"),
+            Rule.build("X", nodes, edges, ["t1"], name="go"),
+            Rule.build("X", {"t1": "A", "o": "O"}, [("E", "t1", "o")], ["t1"], name="end"),
+        ]
+        fgg = FGG.build("S", rules, {"A": 2, "O": 3}, {"s": random(2), "T": random(2, 2), "E": random(2, 3)})
+        ranked = to_rank_space(fgg, {"go": exact_cpd(merged_factor(fgg, fgg.rules[1]))})
+        check_same_z(fgg, ranked, [0], [0, 1], [0, 1, 2], [2, 1, 0, 0, 1])
+
+
 def test_low_rank_messages() -> None:
     """Section 2.2: m_ei = W_i^T (prod_{j != i} W_j n_j), the case of one fragment."""
     cpd = CPD((random(3, 4), random(3, 5), random(3, 2), random(3, 6)))

@@ -38,48 +38,63 @@ class Layout:
 
 
 class Solution(NamedTuple):
-    """log psi of a component (-inf off its support) and d log F / d log psi at it, over the supported entries."""
+    """log psi of a component, -inf off its support, and whether no rule uses the component twice."""
 
     log_values: Tensor
     support: Tensor
-    jacobian: Tensor | None
+    linear: bool
 
 
 def solve_log(
-    function: Callable[[Tensor], Tensor], support: Tensor, name: str, linear: bool, method: Method, tolerance: float
+    function: Callable[[Tensor], Tensor],
+    slopes: Callable[[Tensor], Tensor],
+    support: Tensor,
+    name: str,
+    linear: bool,
+    method: Method,
+    tolerance: float,
 ) -> Solution:
     """The least solution of log psi = function(log psi), in float64, without gradients.
 
-    `support` says which entries are positive; `linear` whether no rule uses the component twice. Raises
-    DivergenceError when the solution is infinite, near critical (an error bound above `tolerance`), or not reached.
+    `slopes` are the derivatives of the function; `support` says which entries are positive and wanted; `linear` whether
+    no rule uses the component twice. Raises DivergenceError when the solution is infinite, near critical (an error
+    bound above `tolerance`), or not reached.
     """
     count = int(support.sum())
     full = torch.full(support.shape, -torch.inf, dtype=torch.float64, device=support.device)
     if count == 0:
-        return Solution(full, support, full.new_zeros(0, 0))
+        return Solution(full, support, linear)
 
     def reduced(log_values: Tensor) -> Tensor:
         return function(full.masked_scatter(support, log_values))[support]
 
-    log_values = full
+    def reduced_slopes(log_values: Tensor) -> Tensor:
+        return slopes(full.masked_scatter(support, log_values))[support][:, support]
+
+    start = full[support]
     for _ in range(count):
-        if bool((log_values[support] > -torch.inf).all()):
+        if bool((start > -torch.inf).all()):
             break
-        log_values = function(log_values)
-    start = log_values[support]
-    if method == "fixed-point" or (method == "auto" and count > LARGEST_NEWTON):
-        return Solution(full.masked_scatter(support, _iterate(reduced, start, name, tolerance)), support, None)
-    solved, jacobian = _newton(reduced, start, name, linear, tolerance)
-    return Solution(full.masked_scatter(support, solved), support, jacobian)
+        start = reduced(start)
+    if method == "fixed-point" or (method == "auto" and len(support) > LARGEST_NEWTON):
+        solved = _iterate(reduced, start, name, tolerance)
+    else:
+        solved = _newton(reduced, reduced_slopes, start, name, linear, tolerance)
+    return Solution(full.masked_scatter(support, solved), support, linear)
 
 
 def _newton(
-    function: Callable[[Tensor], Tensor], log_values: Tensor, name: str, linear: bool, tolerance: float
-) -> tuple[Tensor, Tensor]:
+    function: Callable[[Tensor], Tensor],
+    slopes: Callable[[Tensor], Tensor],
+    log_values: Tensor,
+    name: str,
+    linear: bool,
+    tolerance: float,
+) -> Tensor:
     identity = torch.eye(len(log_values), dtype=log_values.dtype, device=log_values.device)
     for _ in range(200):
         ratio = (function(log_values) - log_values).exp()
-        slope = torch.autograd.functional.jacobian(function, log_values, vectorize=True)
+        slope = slopes(log_values)
         condition = _condition(identity - ratio[:, None] * slope)
         if condition is None:
             raise DivergenceError(
@@ -90,7 +105,7 @@ def _newton(
         noise = ROUNDING * (1 + float(log_values.abs().max()))  # rounding of a logarithm grows with its size
         if float(residual.abs().max()) <= noise:
             _refuse_near_critical(name, condition, noise, linear, tolerance)
-            return log_values, slope
+            return log_values
         step = torch.linalg.solve(identity - ratio[:, None] * slope, residual)
         log_values = log_values + step.clamp(min=-0.5).log1p()
     raise DivergenceError(
@@ -163,6 +178,6 @@ def iterate_exactly(
         if all(same for _, same in settled.values()):
             return history
     raise DivergenceError(
-        f"sum_product: the value of {name} grows without end around its cycle, for there are infinitely many "
-        f"derivations; observe a sentence first."
+        f"sum_product: the value of {name} grows without end around its cycle; observe a sentence first, or in "
+        f'"max" scale its factors down.'
     )

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankspace.errors import RankspaceError
+from rankspace.errors import DivergenceError, RankspaceError
 from rankspace.fgg.components import is_recursive, strong_components
 from rankspace.fgg.conjunction import impossible
 from rankspace.fgg.derivations import Derivation
 from rankspace.fgg.evaluation import Evaluator
 from rankspace.fgg.factor_graph_grammar import FGG
-from rankspace.fgg.fixpoint import Layout, Method, Solution, iterate_exactly, solve_log
+from rankspace.fgg.fixpoint import Layout, Method, Solution, iterate_exactly
+from rankspace.fgg.recursion import attach, slopes, solve_components
 from rankspace.fgg.semirings import Array, Boolean, Counting, Expectation, Log, Max, Real, Semiring
 from rankspace.fgg.viterbi import History, best_derivation
 
@@ -81,7 +82,7 @@ def sum_product(
 
 def nonterminal_values(fgg: FGG, *, method: Method = "auto", tolerance: float = 1e-6) -> dict[str, Tensor]:
     """log psi_X of every nonterminal, as `sum_product(fgg, "log")` computes them."""
-    return _differentiable_values(fgg, Log(), method, tolerance)
+    return _differentiable_values(fgg, Log(), method, tolerance, everywhere=True)
 
 
 def _useful_part(fgg: FGG) -> FGG:
@@ -97,11 +98,28 @@ def _useful_part(fgg: FGG) -> FGG:
 
 
 def _real(fgg: FGG, method: Method, tolerance: float) -> Tensor:
-    return _differentiable_values(fgg, Real(), method, tolerance)[fgg.start]
+    """Z by plain arithmetic, or by way of its logarithm where a product on the way left the range of the dtype."""
+    plain = _real_values(fgg, method, tolerance)[fgg.start]
+    careful = _log(fgg, method, tolerance).exp()
+    if bool((careful == torch.inf).any()):
+        raise DivergenceError(f'sum_product: Z is finite but too large for {fgg.dtype}; ask for it in "log".')
+    # both are good to a few hundred roundings: a larger difference means that something was lost
+    same = torch.isclose(plain, careful, rtol=torch.finfo(plain.dtype).eps ** 0.5, atol=0)
+    return plain if bool(same.all()) else careful
+
+
+def _real_values(fgg: FGG, method: Method, tolerance: float) -> dict[str, Tensor]:
+    if torch.is_grad_enabled() and any(factor.requires_grad for factor in fgg.tensors.values()):
+        try:  # what nothing uses is the derivative by the zero weight that keeps it from being used
+            return _differentiable_values(fgg, Real(), method, tolerance, everywhere=True)
+        except DivergenceError:
+            pass
+    return _differentiable_values(fgg, Real(), method, tolerance)
 
 
 def _log(fgg: FGG, method: Method, tolerance: float) -> Tensor:
-    return _differentiable_values(fgg, Log(), method, tolerance)[fgg.start]
+    result = _differentiable_values(fgg, Log(), method, tolerance)[fgg.start]
+    return torch.where(result == -torch.inf, -torch.inf, result)  # without a gradient where nothing is possible
 
 
 def _boolean(fgg: FGG, method: Method, tolerance: float) -> Tensor:
@@ -148,135 +166,34 @@ def _recursive_means(
     log_values = layout.split(solution.log_values.to(evaluator.fgg.dtype))
     known = dict(values) | {label: (log, torch.zeros_like(log)) for label, log in log_values.items()}
     rest = layout.join({label: evaluator.nonterminal(label, known)[1] for label in component})
-    if solution.jacobian is None:
-        raise RankspaceError("sum_product: the entropy of a recursive grammar needs method='newton'.")
+    plain = Evaluator(evaluator.fgg.to(torch.float64).detached(), Log())
+    exact = {label: log.double() for label, (log, _) in values.items()} | layout.split(solution.log_values)
+    slope = slopes(plain, component, exact)[solution.support][:, solution.support]
     mean = torch.zeros_like(rest, dtype=torch.float64)
-    identity = torch.eye(len(solution.jacobian), dtype=torch.float64, device=mean.device)
-    mean[solution.support] = torch.linalg.solve(identity - solution.jacobian, rest[solution.support].double())
+    identity = torch.eye(len(slope), dtype=torch.float64, device=mean.device)
+    mean[solution.support] = torch.linalg.solve(identity - slope, rest[solution.support].double())
     means = layout.split(mean.to(rest.dtype))
     return {label: (log_values[label], means[label]) for label in component}
 
 
-def _components(fgg: FGG, method: Method, tolerance: float) -> list[tuple[list[str], Solution | None]]:
-    """Components in order, the recursive ones solved without gradients in float64."""
-    uses = fgg.grammar.uses
-    components = strong_components(uses)
-    if not any(is_recursive(component, uses) for component in components):
-        return [(component, None) for component in components]
+def _components(
+    fgg: FGG, method: Method, tolerance: float, everywhere: bool = False
+) -> list[tuple[list[str], Solution | None]]:
     support = {label: history[-1] for label, history in _exact_values(fgg, Boolean()).items()}
-    plain = Evaluator(fgg.to(torch.float64).detached(), Log())
-    values: dict[str, Tensor] = {}
-    result: list[tuple[list[str], Solution | None]] = []
-    for component in components:
-        if not is_recursive(component, uses):
-            values[component[0]] = plain.nonterminal(component[0], values)
-            result.append((component, None))
-            continue
-        solution = _solve(plain, component, values, support, method, tolerance)
-        values |= Layout({label: fgg.shape_of(label) for label in component}).split(solution.log_values)
-        result.append((component, solution))
-    return result
+    return solve_components(fgg, support, method, tolerance, everywhere)
 
 
-def _solve(
-    plain: Evaluator[Tensor],
-    component: Sequence[str],
-    values: Mapping[str, Tensor],
-    support: Mapping[str, Tensor],
-    method: Method,
-    tolerance: float,
-) -> Solution:
-    layout = Layout({label: plain.fgg.shape_of(label) for label in component})
-    grammar = plain.fgg.grammar
-    linear = all(
-        sum(edge.label in component for edge in grammar.nonterminal_edges(rule)) <= 1
-        for label in component
-        for rule in grammar.rules_of[label]
-    )
-
-    def function(log_values: Tensor) -> Tensor:
-        known = {**values, **layout.split(log_values)}
-        return layout.join({label: plain.nonterminal(label, known) for label in component})
-
-    name = " and ".join(repr(label) for label in component[:3]) + (" ..." if len(component) > 3 else "")
-    return solve_log(function, layout.join(support), name, linear, method, tolerance)
-
-
-def _differentiable_values(fgg: FGG, semiring: Real | Log, method: Method, tolerance: float) -> dict[str, Tensor]:
+def _differentiable_values(
+    fgg: FGG, semiring: Real | Log, method: Method, tolerance: float, everywhere: bool = False
+) -> dict[str, Tensor]:
     evaluator = Evaluator(fgg, semiring)
     values: dict[str, Tensor] = {}
-    for component, solution in _components(fgg, method, tolerance):
+    for component, solution in _components(fgg, method, tolerance, everywhere):
         if solution is None:
             values[component[0]] = evaluator.nonterminal(component[0], values)
         else:
-            values |= _attach(evaluator, component, values, solution, tolerance)
+            values |= attach(evaluator, component, values, solution, tolerance)
     return values
-
-
-def _attach(
-    evaluator: Evaluator[Tensor],
-    component: Sequence[str],
-    values: Mapping[str, Tensor],
-    solution: Solution,
-    tolerance: float,
-) -> dict[str, Tensor]:
-    """Puts a solved component into the graph of gradients: psi = F(psi) gives d psi = (I - J)^-1 dF."""
-    layout = Layout({label: evaluator.fgg.shape_of(label) for label in component})
-    log_space = isinstance(evaluator.semiring, Log)
-    fixed = solution.log_values if log_space else solution.log_values.exp()
-    fixed = fixed.to(evaluator.fgg.dtype)
-
-    def function(vector: Tensor) -> Tensor:
-        known = {**values, **layout.split(vector)}
-        return layout.join({label: evaluator.nonterminal(label, known) for label in component})
-
-    result = function(fixed)
-    if not result.requires_grad:
-        return layout.split(fixed)
-    slope = torch.autograd.functional.jacobian(function, fixed, vectorize=True).double()
-    scale = torch.ones_like(slope[0]) if log_space else torch.where(fixed > 0, fixed, 1).double()
-    slope = slope * scale / scale[:, None]  # relative to the values, so that their units do not matter
-    kept = solution.support if log_space else torch.ones_like(solution.support)
-    inverse = _inverse(slope, kept)
-    if inverse is None:
-        kept = solution.support
-        inverse = _inverse(slope, kept)
-    if inverse is None or _near_critical(inverse, solution.support[kept], tolerance):
-        raise _no_gradient(component)
-
-    def through_recursion(gradient: Tensor | None) -> Tensor | None:
-        if gradient is None:
-            return None
-        if torch.is_grad_enabled():
-            raise RankspaceError("sum_product: second derivatives through a recursive component are not available.")
-        adjoint = torch.zeros_like(gradient)
-        adjoint[kept] = ((gradient.double() * scale)[kept] @ inverse / scale[kept]).to(gradient.dtype)
-        return adjoint
-
-    result.register_hook(through_recursion)
-    return layout.split(result)
-
-
-def _inverse(slope: Tensor, kept: Tensor) -> Tensor | None:
-    """(I - J)^-1 over the kept entries where it is a nonnegative matrix, as it is below criticality."""
-    part = slope[kept][:, kept]
-    inverse, info = torch.linalg.inv_ex(torch.eye(len(part), dtype=part.dtype, device=part.device) - part)
-    if not bool(inverse.isfinite().all()) or int(info) != 0:
-        return None
-    largest = inverse.abs().max() if inverse.numel() else 0
-    return inverse if bool((inverse >= -1e-6 * largest).all()) else None
-
-
-def _near_critical(inverse: Tensor, support: Tensor, tolerance: float) -> bool:
-    """Whether rounding in the slopes of the positive values moves gradients by more than a relative tolerance."""
-    norm = float(inverse[support][:, support].abs().sum(1).max()) if bool(support.any()) else 0.0
-    return 1e-15 * norm**2 > tolerance
-
-
-def _no_gradient(component: Sequence[str]) -> RankspaceError:
-    return RankspaceError(
-        f"sum_product: {component[0]!r} is too near critical for a gradient; detach the factors or scale them down."
-    )
 
 
 def _exact_values(fgg: FGG, semiring: Semiring[Array]) -> dict[str, list[Array]]:

@@ -170,7 +170,8 @@ def _levels(names: Sequence[object], groups: Iterable[Applications]) -> Numbers:
     if done < len(names):
         stuck = names[_on_a_cycle(int(np.flatnonzero(waiting_for)[0]), waiting_for, users)]
         raise GrammarError(
-            f"generic engine: {stuck} depends on itself; observe a sentence, or use sum_product, which goes round cycles."
+            f"generic engine: {stuck} depends on itself; observe a sentence, or use sum_product, which can go round "
+            f"cycles."
         )
     return levels
 
