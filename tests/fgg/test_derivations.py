@@ -128,6 +128,13 @@ def test_infinite_grammars_need_a_bound_before_anything_is_asked_of_them() -> No
         assert str(caught.value) == INFINITE
 
 
+def test_bounds_below_zero_are_errors() -> None:
+    for bounds in ({"limit": -1}, {"max_size": -1}):
+        with pytest.raises(GrammarError) as caught:
+            enumerate_derivations(hmm(), **bounds)
+        assert str(caught.value) == "enumerate_derivations: limit and max_size are numbers from 0 on."
+
+
 FINITE = {
     "a cycle that never ends": (plain(("S", "a"), ("S", "L"), ("L", "L")), ["S->a"]),
     "a cycle in a symbol beside one that never ends": (

@@ -79,6 +79,14 @@ GRAPHS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Rule.build("X", {"a": "T"}, [("f", "b")], name="pi"),
         "rule pi of X: edge 'e0' with label 'f' joins node 'b', which does not exist; the nodes are 'a'.",
     ),
+    "an edge that is a string": (
+        lambda: Rule.build("X", {"a": "T"}, ["fa"], name="pi"),
+        "rule pi of X: 'fa' is one string where a list of names belongs; write ['fa'].",
+    ),
+    "external nodes that are a string": (
+        lambda: Rule.build("X", {"a": "T"}, external="a", name="pi"),
+        "rule pi of X: 'a' is one string where a list of names belongs; write ['a'].",
+    ),
     "a rule without a name": (
         lambda: Rule.build("X", {"a": "T"}, external=["a", "a"]),
         "rule ? of X: external node 'a' occurs twice; each may occur once.",
@@ -340,7 +348,17 @@ FGGS: dict[str, tuple[Callable[[], object], type[RankspaceError], str]] = {
     "repeated domain value": (
         lambda: fgg(domains={"T": ["noun", "verb", "noun"]}),
         GrammarError,
-        "domains['T']: the value 'noun' occurs twice; values are distinct.",
+        "domain 'T': the value 'noun' occurs twice; values are distinct.",
+    ),
+    "domain values that cannot be told apart": (
+        lambda: fgg(domains={"T": [["noun"], ["verb"]]}),
+        GrammarError,
+        "domain 'T' has values that cannot be told apart; use strings or numbers.",
+    ),
+    "negative number of domain values": (
+        lambda: fgg(domains={"T": -2}),
+        GrammarError,
+        "domain 'T' has -2 values; give at least 0.",
     ),
     "label with both a factor and a rule": (
         lambda: fgg(factors={"X": numbers(2)}),

@@ -283,6 +283,21 @@ def test_what_no_derivation_uses_may_be_infinite(semiring: Any) -> None:
     assert not (never[0] if isinstance(never, tuple) else never) > (-math.inf if semiring in ("log", "max") else 0)
 
 
+@pytest.mark.parametrize("semiring", ["real", "log", "max", "boolean", "entropy"])
+def test_what_has_weight_zero_may_be_infinite(semiring: Any) -> None:
+    wanted = {"real": 0.25, "boolean": True}.get(semiring, math.log(0.25))
+    found = sum_product(equations("S = c + z X; X = a X + a", a=1, c=0.25, z=0), semiring)
+    assert (found[0] if isinstance(found, tuple) else found) == wanted
+
+
+def test_infinite_derivatives_are_left_out() -> None:
+    """Z = c + z X with z = 0 and X infinite: the derivative by z does not exist, the others do."""
+    for semiring, scale in (("real", 1), ("log", 4)):
+        c, z = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.25, 0.0))
+        found = torch.autograd.grad(sum_product(equations("S = c + z X; X = a X + a", a=1, c=c, z=z), semiring), [c, z])
+        assert [gradient.item() for gradient in found] == [scale, 0]
+
+
 def test_states_that_lead_nowhere_are_exactly_zero() -> None:
     start = torch.tensor([0.5, 0.5], dtype=torch.float64)
     transition = torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)  # the second state is a trap
@@ -418,6 +433,24 @@ def test_tiny_weights_in_recursive_grammars() -> None:
     best = sum_product(fgg, "max")
     assert best.log_weight.item() == pytest.approx(math.log(0.3) - 500 * math.log(10), rel=EXACT)
     assert str(best.derivation) == "X2"
+
+
+def test_products_may_leave_the_range_on_the_way() -> None:
+    for a in (1e200, 1e-200):
+        left, right = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (a, 1 / a))
+        z = sum_product(equations("S = a a b b", a=left, b=right))
+        # By way of logarithms of 460, each known to 1e-13.
+        assert z.item() == pytest.approx(1, rel=1e-12)
+        gradients = torch.autograd.grad(z, [left, right])
+        assert [gradient.item() for gradient in gradients] == pytest.approx([2 / a, 2 * a], rel=1e-12)
+
+
+def test_a_sum_that_is_too_large_for_its_dtype() -> None:
+    fgg = equations("S = a a", a=1e200)
+    with pytest.raises(DivergenceError) as caught:
+        sum_product(fgg)
+    assert str(caught.value) == 'sum_product: Z is finite but too large for torch.float64; ask for it in "log".'
+    assert sum_product(fgg, "log").item() == pytest.approx(400 * math.log(10), rel=EXACT)
 
 
 def test_single_precision_grammars_are_solved_in_double_precision() -> None:
@@ -599,6 +632,14 @@ ZERO_WEIGHTS = {
         weights(3, 2),
         torch.tensor([0.7, 0.0, 0.2], dtype=torch.float64),
     ),
+    "a state that nothing enters": zoo.factored_hmm(
+        torch.tensor([1.0, 0.0], dtype=torch.float64),
+        torch.tensor([[0.5, 0.0], [0.25, 0.5]], dtype=torch.float64),
+        torch.eye(2, dtype=torch.float64),
+        torch.ones(2, 1, dtype=torch.float64),
+        torch.tensor([1.0, 3.0], dtype=torch.float64),
+    ),
+    "a symbol with weight zero": equations("S = z X + c; X = a X + b", a=0.5, b=1, c=1, z=0),
     "a line through zero": equations("S = c X + c; X = a X + b", a=0.5, b=0, c=1),
     "a power of zero": equations("S = X X + c; X = a X + b", a=0.5, b=0, c=1),
     "nothing possible": equations("S = X Y; X = a X + b; Y = a Y + b", a=0.5, b=0),

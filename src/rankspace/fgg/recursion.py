@@ -52,8 +52,9 @@ def attach(
     """Puts a solved component into the graph of gradients: psi = F(psi) gives d psi = (I - J)^-1 dF.
 
     In "real" this also holds for entries that are zero, unless a cycle of weight one or more among them makes their
-    derivatives infinite; then, and in "log", these have none. Nor have entries that were not solved for. The backward pass raises RankspaceError where the
-    component is so near critical that rounding shows in the gradient, and on second derivatives.
+    derivatives infinite; then, and in "log", these have none. Nor have entries that were not solved for. The backward
+    pass raises RankspaceError where the component is so near critical that rounding shows in the gradient, and on
+    second derivatives.
     """
     layout = Layout({label: evaluator.fgg.shape_of(label) for label in component})
     log_space = isinstance(evaluator.semiring, Log)
