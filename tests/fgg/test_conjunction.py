@@ -548,6 +548,13 @@ def test_a_factor_of_the_model_that_is_called_like_a_word_is_kept() -> None:
     assert [sum_product(observe(fgg, [word])).item() for word in "ab"] == [0.25, 0.5]
 
 
+def test_a_sentence_may_be_a_tensor_of_numbers() -> None:
+    model = zoo.pcfg(weights(2), weights(2, 2, 2), weights(2, 5))
+    listed, tensor = observe(model, [4, 0, 1]), observe(model, torch.tensor([4, 0, 1]))
+    assert tensor.rules == listed.rules
+    assert sum_product(tensor).item() == sum_product(listed).item() > 0
+
+
 def test_observing_twice() -> None:
     first = observe(hmm(), ["a", None, "b"])
     second = observe(first, [None, "b", "b"])

@@ -617,19 +617,21 @@ ZERO_WEIGHTS = {
     "acyclic": observe(
         zoo.pcfg(weights(3, zeros=0.4), weights(3, 3, 3, zeros=0.6), weights(3, 2, zeros=0.3, seed=3)), [0, 1, 0]
     ),
-    "recursive": zoo.pcfg(weights(3, zeros=0.3), 0.1 * weights(3, 3, 3, zeros=0.5), weights(3, 2, zeros=0.5, seed=1)),
+    "recursive": zoo.pcfg(
+        weights(2), 0.1 * weights(2, 2, 2, zeros=0.4, seed=3), weights(2, 2, zeros=0.5, seed=3)
+    ),  # the first symbol emits nothing
     "a state that cannot end": zoo.factored_hmm(
         weights(3),
         weights(3, 2, zeros=0.4) / 4,
         weights(2, 3, zeros=0.4),
-        weights(2, 2),
+        weights(2, 1),
         torch.tensor([0.7, 0.0, 0.2], dtype=torch.float64),
     ),
     "a state that nothing leaves": zoo.factored_hmm(
         weights(3),
         torch.tensor([[0.2, 0.3, 0.0], [0.0, 0.0, 0.0], [0.1, 0.2, 0.3]], dtype=torch.float64),
         torch.eye(3, dtype=torch.float64),
-        weights(3, 2),
+        weights(3, 1),
         torch.tensor([0.7, 0.0, 0.2], dtype=torch.float64),
     ),
     "a state that nothing enters": zoo.factored_hmm(

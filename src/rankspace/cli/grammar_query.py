@@ -74,13 +74,10 @@ def answer(fgg: FGG, semiring: SemiringName) -> dict[str, Any]:
 
 
 def _z_and_log_z(fgg: FGG, semiring: SemiringName) -> tuple[Tensor, Tensor]:
-    """Both, each from its own semiring where the other one would lose it to under- or overflow."""
-    if semiring == "log":
-        log_z = sum_product(fgg, "log")
-        return log_z.exp(), log_z
-    z = sum_product(fgg, "real")
-    safe = bool(((z >= torch.finfo(z.dtype).tiny) & z.isfinite()).all())
-    return z, z.log() if safe else sum_product(fgg, "log")
+    """Both; Z from its own semiring, which is a little more precise, unless it is too large for its dtype."""
+    log_z = sum_product(fgg, "log")
+    z = log_z.exp()
+    return (z if semiring == "log" or bool(z.isinf().any()) else sum_product(fgg, "real")), log_z
 
 
 def derivation_steps(fgg: FGG, derivation: Derivation) -> list[dict[str, Any]]:
