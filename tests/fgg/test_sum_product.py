@@ -479,12 +479,12 @@ RECURSIVE: dict[str, FGG] = {
 }
 
 
-@pytest.mark.parametrize("semiring", ["real", "log"])
 @pytest.mark.parametrize("name", RECURSIVE)
-def test_methods_agree(name: str, semiring: Any) -> None:
+def test_methods_agree(name: str) -> None:
     newton, fixed, auto = (
-        sum_product(RECURSIVE[name], semiring, method=method).item() for method in ("newton", "fixed-point", "auto")
+        sum_product(RECURSIVE[name], "log", method=method).item() for method in ("newton", "fixed-point", "auto")
     )
+    assert sum_product(RECURSIVE[name]).item() == pytest.approx(math.exp(newton), rel=1e-12)  # rounding of a logarithm
     assert fixed == pytest.approx(newton, rel=1e-11, abs=1e-11)  # iteration stops at a tail of 1e-12
     assert auto == newton
 

@@ -74,10 +74,13 @@ def answer(fgg: FGG, semiring: SemiringName) -> dict[str, Any]:
 
 
 def _z_and_log_z(fgg: FGG, semiring: SemiringName) -> tuple[Tensor, Tensor]:
-    """Both; Z from its own semiring, which is a little more precise, unless it is too large for its dtype."""
+    """Both from the wanted semiring, unless Z is outside of the range of its dtype."""
     log_z = sum_product(fgg, "log")
     z = log_z.exp()
-    return (z if semiring == "log" or bool(z.isinf().any()) else sum_product(fgg, "real")), log_z
+    if semiring == "log" or bool(z.isinf().any()):
+        return z, log_z
+    z = sum_product(fgg, "real")
+    return z, z.log() if bool((z >= torch.finfo(z.dtype).tiny).all()) else log_z
 
 
 def derivation_steps(fgg: FGG, derivation: Derivation) -> list[dict[str, Any]]:
