@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -113,3 +114,10 @@ def test_ci_runs_make_test() -> None:
     assert lines[0] == "#!/usr/bin/env bash"
     assert "set -euo pipefail" in lines
     assert lines[-1] == "make test"
+
+
+def test_figures_of_the_readme_are_those_of_the_records() -> None:
+    """`python benchmarks/readme.py` would change nothing."""
+    script = runpy.run_path(str(ROOT / "benchmarks" / "readme.py"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert script["with_tables"](text) == text

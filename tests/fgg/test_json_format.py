@@ -307,7 +307,7 @@ CHANGES: list[tuple[str, list[str | int], Any, str]] = [
         "current",
         ["grammar", "rules", 1, "rhs", "nodes", 1, "id"],
         "n1",
-        "grammar.rules[1].rhs: node 'n1' occurs twice; each may occur once.",
+        "grammar.rules[1].rhs: rule #2 of X: node 'n1' occurs twice; each may occur once.",
     ),
     (
         "current",
@@ -319,7 +319,7 @@ CHANGES: list[tuple[str, list[str | int], Any, str]] = [
         "current",
         ["grammar", "rules", 1, "rhs", "edges", 1, "label"],
         "sing",
-        "rule #2 of X: edge \"e1'\" has the unknown label 'sing'; give it a factor or a rule.",
+        "grammar.rules[1]: rule #2 of X: edge \"e1'\" has the unknown label 'sing'; give it a factor or a rule.",
     ),
     (
         "current",
@@ -534,7 +534,7 @@ def test_a_newline_in_a_name_does_not_break_the_line(tmp_path: Path) -> None:
     data["grammar"]["rules"][2] |= {"name": "a\nb", "lhs": "Q"}
     (tmp_path / "bad.json").write_text(json.dumps(data))
     assert complaint(tmp_path / "bad.json") == (
-        "bad.json: rule a b of Q: left-hand side 'Q' is not a nonterminal; declare it as one."
+        "bad.json: grammar.rules[2]: rule a b of Q: left-hand side 'Q' is not a nonterminal; declare it as one."
     )
 
 

@@ -17,6 +17,8 @@ from rankspace.fgg.json_places import Place, described
 
 def read(top: Place, open_start: bool) -> FGG:
     """The FGG of a file of any of the three layouts, with float64 factors. Raises FormatError alone."""
+    rules: list[Rule] = []
+    entries: list[Place] = []
     try:
         grammar, interpretation = _sections(top)
         domains = _domains(interpretation)
@@ -25,7 +27,8 @@ def read(top: Place, open_start: bool) -> FGG:
             label: _factor(entry, terminals[label], domains) for label, entry in interpretation["factors"].items()
         }
         nonterminals = {label: entry["type"].texts() for label, entry in grammar["nonterminals"].items()}
-        rules = [_rule(entry, number) for number, entry in enumerate(grammar["rules"].elements(), start=1)]
+        entries = grammar["rules"].elements()
+        rules = [_rule(entry, number) for number, entry in enumerate(entries, start=1)]
         start = grammar["start"].text()
         names = top.get("table_names")
         return FGG(
@@ -35,7 +38,8 @@ def read(top: Place, open_start: bool) -> FGG:
             {} if names is None else {key: name.text() for key, name in names.items()},
         )
     except (GrammarError, ShapeError) as error:
-        raise FormatError(str(error)) from None
+        at_fault = [place for place, rule in zip(entries, rules, strict=False) if str(error).startswith(f"{rule}: ")]
+        raise at_fault[0].error(str(error)) if at_fault else FormatError(str(error)) from None
     except RecursionError:
         raise FormatError("lists are nested too deeply.") from None
 
@@ -135,6 +139,7 @@ def _rule(entry: Place, number: int) -> Rule:
     lhs, rhs, name = entry["lhs"].text(), entry["rhs"], entry.get("name")
     nodes, edges, externals = rhs["nodes"].elements(), rhs["edges"].elements(), rhs.get("externals")
     node_ids, edge_ids = _identifiers(nodes, "n"), _identifiers(edges, "e")
+    called = f"#{number}" if name is None else name.text()
     try:
         fragment = Fragment(
             tuple(Node(own, node["label"].text()) for own, node in zip(node_ids, nodes, strict=True)),
@@ -145,8 +150,8 @@ def _rule(entry: Place, number: int) -> Rule:
             () if externals is None else _attached(externals, node_ids),
         )
     except GrammarError as error:
-        raise rhs.error(str(error)) from None
-    return Rule(lhs, fragment, f"#{number}" if name is None else name.text())
+        raise rhs.error(f"rule {called} of {lhs}: {error}") from None
+    return Rule(lhs, fragment, called)
 
 
 def _identifiers(places: Sequence[Place], letter: str) -> list[str]:
