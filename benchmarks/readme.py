@@ -13,7 +13,7 @@ TEXT = """\
 Measured by `rankspace bench fgg`, which checks every result in the run that times it; the records, with commit, device
 and versions, are in `benchmarks/results/`. Float32, sentences of 20 words, median milliseconds of seven runs in turns.
 
-Generality: a dense PCFG of 30 symbols, batch 8, on the generic engine and on an inside algorithm written by hand for it.
+Generality: a dense PCFG of 30 symbols, batch 8, on the generic engine and by an inside algorithm written for it by hand.
 
 | {date} | engine | by hand | ratio |
 | --- | --- | --- | --- |
@@ -51,11 +51,13 @@ def _generality(label: str, record: dict[str, Any]) -> list[str]:
 
 
 def _rank_space(label: str, record: dict[str, Any]) -> list[str]:
-    return [
-        f"| {label} | {part['sizes']['states']:,} | {part['sizes']['rank']} | {part['sizes']['batch']} | "
-        f"{part['milliseconds']['state_both']:.0f} | {part['milliseconds']['rank_both']:.0f} | {part['faster_both']:.2f} |"
-        for part in record["rank_space"]
-    ]
+    rows = []
+    for part in record["rank_space"]:
+        sizes, times = part["sizes"], part["milliseconds"]
+        cells = [f"{sizes['states']:,}", str(sizes["rank"]), str(sizes["batch"])]
+        cells += [f"{times['state_both']:.0f}", f"{times['rank_both']:.0f}", f"{part['faster_both']:.2f}"]
+        rows.append(f"| {label} | {' | '.join(cells)} |")
+    return rows
 
 
 def with_tables(text: str) -> str:
