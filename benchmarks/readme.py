@@ -13,7 +13,7 @@ TEXT = """\
 Measured by `rankspace bench fgg`, which checks every result in the run that times it; the records, with commit, device
 and versions, are in `benchmarks/results/`. Float32, sentences of 20 words, median milliseconds of seven runs in turns.
 
-Generality: a dense PCFG of 30 symbols, batch 8, on the generic engine and by an inside algorithm written for it by hand.
+Generality: a dense PCFG of 30 symbols, batch 8, on the generic engine and by an inside algorithm written by hand.
 
 | {date} | engine | by hand | ratio |
 | --- | --- | --- | --- |
