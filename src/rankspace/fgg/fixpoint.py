@@ -138,13 +138,18 @@ def _refuse_near_critical(name: str, condition: float, noise: float, linear: boo
 
 
 def _iterate(function: Callable[[Tensor], Tensor], log_values: Tensor, name: str, tolerance: float) -> Tensor:
-    """Plain iteration, which needs no Jacobian. Stops when the geometric tail of the changes is below 1e-12."""
+    """Plain iteration, which needs no Jacobian. Stops when the geometric tail of the changes is below 1e-12.
+
+    Gives up after 100,000 rounds, or 1,000 in a row in which the changes do not shrink.
+    """
     change = previous = torch.inf
+    steady = 0
     for _ in range(100_000):
         following = function(log_values)
         previous, change = change, float((following - log_values).abs().max())
         log_values = following
-        if not change < torch.inf:
+        steady = steady + 1 if change >= previous else 0
+        if not change < torch.inf or steady >= 1000:
             break
         rate = change / previous if previous < torch.inf else 1.0  # one change alone tells no rate
         noise = ROUNDING * (1 + float(log_values.abs().max()))
