@@ -77,9 +77,8 @@ class GenericEngine:
         fgg = self.fgg.with_factors(factors) if factors else self.fgg
         _check_dtype(fgg)
         sentences = _sentences(words.to(fgg.device), lengths, fgg.size(self.reading.label))
-        order = sorted(
-            range(len(sentences)), key=lambda b: len(sentences[b])
-        )  # so that permuted batches share programs
+        # by length, so that permuted batches share their programs
+        order = sorted(range(len(sentences)), key=lambda b: len(sentences[b]))
         ordered = [sentences[b] for b in order]
         result, low = _run(self._program(ordered), _joined(ordered), fgg.tensors)
         result = self._redo(result, low, ordered, fgg.tensors)
