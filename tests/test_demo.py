@@ -104,7 +104,8 @@ class TestBench:
     def test_rank_space_beats_state_space(self) -> None:
         """m = 2000, r = 50: at least five times as fast, tables included, at batch 128.
 
-        That batch was chosen because the gain is below five at 8 and 32 and near it at 64: overhead outweighs arithmetic.
+        That batch was chosen because the gain is below five at 8 and 32, and near it at 64: there is more overhead than
+        arithmetic.
         """
         part = best_of_three("bench._rank_space(bench.Sizes(repeats=3), 128, *rest)", lambda p: p["faster_both"] - 10)
         assert part["faster_both"] >= 5
