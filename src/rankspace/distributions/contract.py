@@ -1,0 +1,273 @@
+"""What every distribution offers: log-probabilities that are exact in every case, and what follows from their slopes.
+
+A concrete distribution says how its parameters make a recursion that an engine can run (`_linear`, `_log_space`,
+`_slope`); everything here is common to chains and trees.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rankspace.distributions.parameters import Axes, check_kind, check_normalised, sizes_of
+from rankspace.errors import RankspaceError, ShapeError
+from rankspace.inference.links import Precision
+from rankspace.inference.ragged import Ragged, lengths_of, ragged
+
+Order = Literal["auto", "rank", "state"]
+Backend = Literal["auto", "torch", "autograd"]
+Parameters = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentences of a ragged batch. Words beyond a length are never read."""
+
+    words: Int[Tensor, "batch length"]
+    lengths: tuple[int, ...]
+    extras: Mapping[str, Tensor]  # what else goes with each sentence, first axis batch: masks, span weights
+
+    @cached_property
+    def layout(self) -> Ragged:
+        return ragged(self.lengths, self.words.device)
+
+    @cached_property
+    def tokens(self) -> Int[Tensor, "token"]:
+        """The words in the order of the layout's steps."""
+        return self.layout.pack(self.words)
+
+    @cached_property
+    def distinct(self) -> tuple[Int[Tensor, "word"], Int[Tensor, "token"]]:
+        """The distinct words of the batch, and the place of each token among them."""
+        found, inverse = torch.unique(self.tokens, return_inverse=True)
+        return found, inverse
+
+    def subset(self, sentences: Tensor) -> "Batch":
+        lengths = tuple(self.lengths[b] for b in sentences.tolist())
+        return Batch(self.words[sentences], lengths, {name: extra[sentences] for name, extra in self.extras.items()})
+
+    def to_dtype(self, dtype: torch.dtype) -> "Batch":
+        """The same sentences with numbers of another kind."""
+        extras = {name: extra.to(dtype) if extra.is_floating_point() else extra for name, extra in self.extras.items()}
+        return replace(self, extras=extras)
+
+
+class Distribution(ABC):
+    """A distribution over sentences. Parameters are conditional distributions in log space; see each class."""
+
+    AXES: ClassVar[Mapping[str, Axes]]  # constructor parameters and their axes
+    JOINT: ClassVar[Mapping[str, int]] = {}  # parameters of which more than the last axis sums to one
+    ORDERS: ClassVar[tuple[Order, ...]] = ("auto", "rank", "state")
+
+    def __init__(
+        self, parameters: Parameters, *, order: Order, precision: Precision, backend: Backend, validate: bool
+    ) -> None:
+        name = type(self).__name__
+        self.parameters = dict(parameters)
+        self.order, self.precision, self.backend, self.validate = order, precision, backend, validate
+        self.sizes = sizes_of(name, self.AXES, self.parameters)
+        _check_choice(name, "order", order, self.ORDERS)
+        _check_choice(name, "precision", precision, ("highest", "high", "medium"))
+        _check_choice(name, "backend", backend, ("auto", "torch", "autograd"))
+        check_kind(name, self.parameters)
+        if validate:
+            for label, parameter in self.parameters.items():
+                check_normalised(name, label, parameter, self.JOINT.get(label, 1))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(iter(self.parameters.values())).dtype
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.parameters.values())).device
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> int:
+        """Number of words."""
+
+    def options(self) -> dict[str, Any]:
+        """What the constructor takes besides the parameters."""
+        return {"order": self.order, "precision": self.precision, "backend": self.backend}
+
+    def with_parameters(self, parameters: Parameters) -> Self:
+        """The same distribution with other parameters; they are not checked again."""
+        make: Any = type(self)  # each class names its parameters in its constructor
+        made: Self = make(**parameters, **self.options(), validate=False)
+        return made
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """The same distribution on another device or in another dtype, as Tensor.to."""
+        return self.with_parameters({name: value.to(*args, **kwargs) for name, value in self.parameters.items()})
+
+    def detach(self) -> Self:
+        return self.with_parameters({name: value.detach() for name, value in self.parameters.items()})
+
+    # Log-probabilities.
+
+    def log_prob(
+        self, words: Int[Tensor, "batch length"], lengths: Sequence[int] | Int[Tensor, "batch"] | None = None
+    ) -> Float[Tensor, "batch"]:
+        """log p(sentence) of each sentence; -inf, with zero gradient, for one that cannot be produced.
+
+        Differentiable once in all parameters (any number of times with backend="autograd"). Exact: where numbers leave
+        the range of the dtype, those sentences are done again in float64 and, if that is not enough, in log space.
+        """
+        return self._log_z(self._batch(words, lengths))
+
+    def _batch(
+        self, words: Tensor, lengths: Sequence[int] | Tensor | None, extras: Mapping[str, Tensor] | None = None
+    ) -> Batch:
+        name = type(self).__name__
+        if words.dim() != 2 or words.is_floating_point():
+            raise ShapeError(
+                f"{name}: words are {words.dtype} {tuple(words.shape)}; give integers [batch, length], padded at the "
+                f"end, and the lengths."
+            )
+        numbers = lengths_of(words, lengths)
+        if len(numbers) != words.shape[0] or not all(0 <= n <= words.shape[1] for n in numbers):
+            raise ShapeError(
+                f"{name}: lengths {_shortened(numbers)} do not fit words {tuple(words.shape)}; give one length for "
+                f"each row, from 0 to {words.shape[1]}."
+            )
+        batch = Batch(words.to(self.device), numbers, dict(extras or {}))
+        if self.validate and batch.tokens.numel():
+            self._check_words(batch)
+        return batch
+
+    def _check_words(self, batch: Batch) -> None:
+        low, high = (extreme.item() for extreme in torch.aminmax(batch.tokens))
+        if low < 0 or high >= self.vocabulary:
+            raise RankspaceError(
+                f"{type(self).__name__}: word {low if low < 0 else high} is outside the vocabulary of "
+                f"{self.vocabulary}; words are numbered from 0."
+            )
+
+    def _log_z(self, batch: Batch) -> Float[Tensor, "batch"]:
+        """log_prob of a batch with its extras, redone where the dtype was too narrow."""
+        if self.backend == "autograd":
+            return self._log_space(self.parameters, batch).to(self.dtype)
+        log_z, lost = self._linear(self.parameters, batch)
+        if not bool(lost.any()):
+            return log_z.to(self.dtype)
+        again = lost.nonzero()[:, 0]
+        return log_z.to(self.dtype).index_put((again,), self._redone(batch.subset(again)))
+
+    def _redone(self, batch: Batch) -> Float[Tensor, "batch"]:
+        """In float64 (where that is wider), and in log space what is lost even there."""
+        parameters = {name: value.double() for name, value in self.parameters.items()}
+        batch = batch.to_dtype(torch.float64)
+        if self.dtype == torch.float64:
+            return self._log_space(parameters, batch)
+        log_z, lost = self._linear(parameters, batch)
+        if bool(lost.any()):
+            again = lost.nonzero()[:, 0]
+            log_z = log_z.index_put((again,), self._log_space(parameters, batch.subset(again)).to(log_z.dtype))
+        return log_z.to(self.dtype)
+
+    @abstractmethod
+    def _linear(self, parameters: Parameters, batch: Batch) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        """log Z in float64 by the scaled linear engine, and which sentences lost more than rounding on the way."""
+
+    @abstractmethod
+    def _log_space(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
+        """log Z in log space, in plain differentiable operations."""
+
+    @abstractmethod
+    def _slope(self, batch: Batch, direction: Parameters) -> Float[Tensor, "batch"]:
+        """Derivative of each sentence's log Z when the log parameters move along a (finite) direction.
+
+        As log Z is a log-sum over derivations, this is the posterior expectation of the direction's sum over a
+        derivation's parameters. Zero for impossible sentences.
+        """
+
+    # What follows from slopes.
+
+    def expected_counts(
+        self, words: Int[Tensor, "batch length"], lengths: Sequence[int] | Int[Tensor, "batch"] | None = None
+    ) -> dict[str, Tensor]:
+        """How often each parameter is used, in expectation under the posterior, summed over the batch.
+
+        The E-step of EM: the gradient of log_prob with respect to the log parameters, each as a free number.
+        Impossible sentences count nothing.
+        """
+        leaves = {name: value.detach().requires_grad_() for name, value in self.parameters.items()}
+        with torch.enable_grad():
+            total = self.with_parameters(leaves)._log_z(self._batch(words, lengths))
+            total = torch.where(total > -math.inf, total, 0).sum()
+            found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+        counts = [
+            torch.zeros_like(leaf) if count is None else count
+            for leaf, count in zip(leaves.values(), found, strict=True)
+        ]
+        return dict(zip(leaves, counts, strict=True))
+
+    def posterior_entropy(
+        self, words: Int[Tensor, "batch length"], lengths: Sequence[int] | Int[Tensor, "batch"] | None = None
+    ) -> Float[Tensor, "batch"]:
+        """Entropy, in nats, of the derivation given the sentence: log Z minus the expected log weight.
+
+        Derivations of low-rank models include their ranks; the entropy of states or trees alone would need the
+        probability of each with its ranks summed out inside the logarithm, which no dynamic programme gives. Zero for
+        impossible sentences. No gradient.
+        """
+        return self.posterior_cross_entropy(self, words, lengths)
+
+    def posterior_cross_entropy(
+        self,
+        other: Self,
+        words: Int[Tensor, "batch length"],
+        lengths: Sequence[int] | Int[Tensor, "batch"] | None = None,
+    ) -> Float[Tensor, "batch"]:
+        """- E [log q(derivation | sentence)], p this distribution, q another of the same kind and sizes; in nats.
+
+        Infinite where p allows a derivation that q does not. See `posterior_entropy` for what a derivation is.
+        """
+        self._check_comparable(other)
+        with torch.no_grad():
+            batch = self._batch(words, lengths)
+            mine = self.detach()
+            possible = mine._log_z(batch) > -math.inf
+            wide = batch.to_dtype(torch.float64)
+            log_z = other.detach().to(torch.float64)._log_z(wide)
+            finite = {name: value.masked_fill(value == -math.inf, 0) for name, value in other.parameters.items()}
+            weight = mine._slope(batch, {name: value.detach() for name, value in finite.items()})
+            result = torch.where(possible, log_z - weight, 0)
+            forbidden = {name: (value == -math.inf).to(self.dtype) for name, value in other.parameters.items()}
+            if any(bool(mask.any()) for mask in forbidden.values()) and other is not self:
+                result = torch.where(mine._slope(batch, forbidden) > 0, math.inf, result)
+            return torch.where(possible, result, 0).to(self.dtype)
+
+    def posterior_kl(
+        self,
+        other: Self,
+        words: Int[Tensor, "batch length"],
+        lengths: Sequence[int] | Int[Tensor, "batch"] | None = None,
+    ) -> Float[Tensor, "batch"]:
+        """KL(p || q) of the derivation given the sentence, p this distribution, q another; in nats."""
+        cross = self.posterior_cross_entropy(other, words, lengths)
+        return cross - self.posterior_entropy(words, lengths)
+
+    def _check_comparable(self, other: "Distribution") -> None:
+        if type(other) is not type(self) or other.sizes != self.sizes:
+            raise ShapeError(
+                f"{type(self).__name__}: compared with {type(other).__name__} of sizes {other.sizes}, own sizes "
+                f"{self.sizes}; derivations correspond only between models of one kind and size."
+            )
+
+
+def _check_choice(name: str, option: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise RankspaceError(f"{name}: {option} is {value!r}; give one of {', '.join(map(repr, choices))}.")
+
+
+def _shortened(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8]))
+    return f"({shown}, ...)" if len(numbers) > 8 else f"({shown})"

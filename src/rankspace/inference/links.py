@@ -1,0 +1,161 @@
+"""Links: the linear maps that a vector passes through between two meetings (DESIGN, section 3).
+
+The models differ in the link alone. An engine sees `apply`, its transpose, and how both depend on the link's tensors;
+whether a product of two matrices was multiplied out beforehand (rank order) or not (state order) is no concern of it.
+Vectors are rows.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Precision = Literal["highest", "high", "medium"]
+
+
+class Link(Protocol):
+    """A linear map from vectors of `size_in` numbers to vectors of `size_out`."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]: ...
+
+    @property
+    def size_in(self) -> int: ...
+
+    @property
+    def size_out(self) -> int: ...
+
+    def like(self, tensors: tuple[Tensor, ...]) -> Self:
+        """The same kind of link with other tensors."""
+
+    def apply(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]: ...
+
+    def transposed(self, y: Float[Tensor, "row out"]) -> Float[Tensor, "row in"]: ...
+
+    def gradients(self, x: Float[Tensor, "row in"], y: Float[Tensor, "row out"]) -> tuple[Tensor, ...]:
+        """Derivatives of sum(y * apply(x)) with respect to the tensors: one product over all rows for each."""
+
+    def tangent(self, direction: Self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
+        """Derivative of apply(x) when the tensors move along those of another link."""
+
+    def entries(self, outputs: Tensor) -> Float[Tensor, "row in"]:
+        """Rows of the matrix at some outputs: how much of each input each of them takes."""
+
+
+@dataclass(frozen=True)
+class DenseLink:
+    """y = M x. Costs |rows| * in * out."""
+
+    matrix: Float[Tensor, "out in"]
+    precision: Precision = "highest"
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.matrix,)
+
+    @property
+    def size_in(self) -> int:
+        return self.matrix.shape[1]
+
+    @property
+    def size_out(self) -> int:
+        return self.matrix.shape[0]
+
+    def like(self, tensors: tuple[Tensor, ...]) -> "DenseLink":
+        return DenseLink(*tensors, self.precision)
+
+    def apply(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
+        return product(x, self.matrix.T, self.precision)
+
+    def transposed(self, y: Float[Tensor, "row out"]) -> Float[Tensor, "row in"]:
+        return product(y, self.matrix, self.precision)
+
+    def gradients(self, x: Float[Tensor, "row in"], y: Float[Tensor, "row out"]) -> tuple[Tensor, ...]:
+        return (product(y.T, x, self.precision),)
+
+    def tangent(self, direction: "DenseLink", x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
+        return direction.apply(x)
+
+    def entries(self, outputs: Tensor) -> Float[Tensor, "row in"]:
+        return self.matrix.index_select(0, outputs)
+
+
+@dataclass(frozen=True)
+class FactoredLink:
+    """y = B (A x) through a third space, never multiplied out. Costs |rows| * middle * (in + out)."""
+
+    second: Float[Tensor, "out middle"]  # B
+    first: Float[Tensor, "middle in"]  # A
+    precision: Precision = "highest"
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.second, self.first)
+
+    @property
+    def size_in(self) -> int:
+        return self.first.shape[1]
+
+    @property
+    def size_out(self) -> int:
+        return self.second.shape[0]
+
+    def like(self, tensors: tuple[Tensor, ...]) -> "FactoredLink":
+        return FactoredLink(*tensors, self.precision)
+
+    def apply(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
+        return product(self.middle(x), self.second.T, self.precision)
+
+    def middle(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row middle"]:
+        """A x: what passes through the third space."""
+        return product(x, self.first.T, self.precision)
+
+    def transposed(self, y: Float[Tensor, "row out"]) -> Float[Tensor, "row in"]:
+        return product(self.middle_transposed(y), self.first, self.precision)
+
+    def middle_transposed(self, y: Float[Tensor, "row out"]) -> Float[Tensor, "row middle"]:
+        """B^T y."""
+        return product(y, self.second, self.precision)
+
+    def gradients(self, x: Float[Tensor, "row in"], y: Float[Tensor, "row out"]) -> tuple[Tensor, ...]:
+        of_second = product(y.T, self.middle(x), self.precision)
+        return of_second, product(self.middle_transposed(y).T, x, self.precision)
+
+    def tangent(self, direction: "FactoredLink", x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
+        moved = product(direction.middle(x), self.second.T, self.precision)
+        return moved + product(self.middle(x), direction.second.T, self.precision)
+
+    def entries(self, outputs: Tensor) -> Float[Tensor, "row in"]:
+        return product(self.second.index_select(0, outputs), self.first, self.precision)
+
+    def multiplied(self) -> DenseLink:
+        """The same map as one matrix: out * middle * in once, then |rows| * in * out."""
+        return DenseLink(product(self.second, self.first, self.precision), self.precision)
+
+
+def product(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision) -> Tensor:
+    """a @ b. "highest": in the dtype of the operands. "high": tf32 where the device has it. "medium": both operands
+    rounded to bfloat16, sums in float32. The last two concern float32 alone."""
+    if precision == "highest" or a.dtype != torch.float32:
+        return a @ b
+    if precision == "medium":
+        a, b = a.bfloat16().float(), b.bfloat16().float()  # exact in tf32, whose mantissa is longer
+    with _tf32(a.device):
+        return a @ b
+
+
+@contextmanager
+def _tf32(device: torch.device) -> Iterator[None]:
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -1,0 +1,177 @@
+"""Where the steps and spans of a ragged batch lie: all sentences in one table, without padding.
+
+Sentences are numbered by falling length ("places"), so that those which are alive at a step are always the first few.
+A table of steps is ordered by step, then place; a table of spans by width, then begin, then place. Every step and every
+width is then one contiguous block of rows: the operand of one matrix product. This is the only file that knows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lengths of a batch and the order of its sentences."""
+
+    lengths: tuple[int, ...]  # in the order of the caller
+    device: torch.device
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Sentences by falling length: order[place] = sentence."""
+        return tuple(sorted(range(len(self.lengths)), key=lambda b: -self.lengths[b]))
+
+    @cached_property
+    def longest(self) -> int:
+        return max(self.lengths, default=0)
+
+    @cached_property
+    def alive(self) -> tuple[int, ...]:
+        """alive[k]: sentences with at least k words, k = 0 .. longest + 1."""
+        return tuple(sum(length >= k for length in self.lengths) for k in range(self.longest + 2))
+
+    @cached_property
+    def sentence_at(self) -> Int[Tensor, "batch"]:
+        """[place] -> sentence."""
+        return torch.tensor(self.order, dtype=torch.int64, device=self.device)
+
+    @cached_property
+    def place_of(self) -> Int[Tensor, "batch"]:
+        """[sentence] -> place."""
+        return torch.argsort(self.sentence_at)
+
+    @cached_property
+    def length_at(self) -> Int[Tensor, "batch"]:
+        """[place] -> length."""
+        return torch.tensor([self.lengths[b] for b in self.order], dtype=torch.int64, device=self.device)
+
+    @cached_property
+    def before(self) -> tuple[int, ...]:
+        """before[k] = sum of alive[k'] over 1 <= k' < k, for k >= 1: the rows of all earlier steps."""
+        sums = [0, 0]
+        for count in self.alive[1:]:
+            sums.append(sums[-1] + count)
+        return tuple(sums)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.lengths)
+
+    def step(self, time: int) -> slice:
+        """Rows of the words at a time, 0 .. longest - 1, one for each sentence alive there."""
+        return slice(self.before[time + 1], self.before[time + 2])
+
+    @cached_property
+    def token_place(self) -> Int[Tensor, "token"]:
+        """[row] -> place of the sentence a word belongs to."""
+        return torch.cat([torch.arange(self.alive[t + 1]) for t in range(self.longest)] or [_NONE]).to(self.device)
+
+    @cached_property
+    def token_time(self) -> Int[Tensor, "token"]:
+        """[row] -> time of a word in its sentence."""
+        parts = [torch.full((self.alive[t + 1],), t) for t in range(self.longest)]
+        return torch.cat(parts or [_NONE]).to(self.device)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """[batch, length, ...] in the caller's order -> [token, ...]; padding is not read."""
+        return padded[self.sentence_at[self.token_place], self.token_time]
+
+    def unpack(self, rows: Tensor, fill: float = 0) -> Tensor:
+        """[token, ...] -> [batch, longest, ...] in the caller's order."""
+        padded = rows.new_full((len(self.lengths), self.longest, *rows.shape[1:]), fill)
+        return padded.index_put((self.sentence_at[self.token_place], self.token_time), rows)
+
+    def in_callers_order(self, rows: Tensor) -> Tensor:
+        """[place, ...] -> [sentence, ...]."""
+        return rows.index_select(0, self.place_of)
+
+    @cached_property
+    def last_token(self) -> Int[Tensor, "batch"]:
+        """[place] -> row of a sentence's last word; 0 for an empty sentence."""
+        rows = [self.before[self.lengths[b]] + place if self.lengths[b] else 0 for place, b in enumerate(self.order)]
+        return torch.tensor(rows, dtype=torch.int64, device=self.device)
+
+    # Spans. Row of the span [begin, begin + width) of the sentence at a place: see `row`.
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """offsets[w]: first row of the spans of width w; offsets[longest + 1]: number of spans."""
+        sums = [0, 0]
+        for width in range(1, self.longest + 1):
+            sums.append(sums[-1] + self.num_spans(width))
+        return tuple(sums)
+
+    def num_spans(self, width: int) -> int:
+        return self.before[self.longest + 1] - self.before[width]
+
+    @property
+    def total_spans(self) -> int:
+        return self.offsets[self.longest + 1]
+
+    def spans(self, width: int) -> slice:
+        """Rows of all spans of a width. Those of width 1 are the tokens, in their order."""
+        return slice(self.offsets[width], self.offsets[width + 1])
+
+    def span_place(self, width: int) -> Int[Tensor, "span"]:
+        """[row within its width] -> place of the sentence."""
+        return self.token_place[self.before[width] :]
+
+    def span_begin(self, width: int) -> Int[Tensor, "span"]:
+        """[row within its width] -> first word."""
+        return self.token_time[self.before[width] :] - (width - 1)
+
+    @cached_property
+    def _row_tables(self) -> tuple[Tensor, Tensor]:
+        before = torch.tensor(self.before, dtype=torch.int64, device=self.device)
+        offsets = torch.tensor(self.offsets, dtype=torch.int64, device=self.device)
+        return before, offsets - before[: len(offsets)]
+
+    def row(self, place: Tensor, begin: Tensor | int, width: Tensor | int) -> Tensor:
+        """Row of spans: offsets[width] + before[begin + width] - before[width] + place. All must exist."""
+        before, shift = self._row_tables
+        return shift[width] + before[begin + width] + place
+
+    @cached_property
+    def whole(self) -> Int[Tensor, "batch"]:
+        """[place] -> row of the span that is the whole sentence; 0 for an empty sentence."""
+        rows = [self.offsets[self.lengths[b]] + place if self.lengths[b] else 0 for place, b in enumerate(self.order)]
+        return torch.tensor(rows, dtype=torch.int64, device=self.device)
+
+    @cached_property
+    def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
+        widths = range(1, self.longest + 1)
+        place = torch.cat([self.span_place(w) for w in widths] or [_NONE.to(self.device)])
+        begin = torch.cat([self.span_begin(w) for w in widths] or [_NONE.to(self.device)])
+        width = torch.cat([torch.full((self.num_spans(w),), w) for w in widths] or [_NONE]).to(self.device)
+        return self.sentence_at[place], begin, begin + width
+
+    def to_chart(self, rows: Float[Tensor, "span"], fill: float = 0) -> Float[Tensor, "batch end end"]:
+        """[span] -> [batch, longest + 1, longest + 1] at [sentence, begin, end], in the caller's order."""
+        size = self.longest + 1
+        chart = rows.new_full((len(self.lengths), size, size), fill)
+        return chart.index_put(self._cells, rows)
+
+    def from_chart(self, chart: Float[Tensor, "batch end end"]) -> Float[Tensor, "span"]:
+        """[batch, end, end] -> [span]; cells that are no span of their sentence are not read."""
+        return chart[self._cells]
+
+
+_NONE = torch.zeros(0, dtype=torch.int64)
+
+
+@lru_cache(maxsize=64)
+def ragged(lengths: tuple[int, ...], device: torch.device) -> Ragged:
+    """The layout of a batch; kept, for training sees the same lengths again."""
+    return Ragged(lengths, device)
+
+
+def lengths_of(words: Int[Tensor, "batch length"], lengths: Sequence[int] | Tensor | None) -> tuple[int, ...]:
+    """Lengths as numbers on the host; all of the table if none are given."""
+    if lengths is None:
+        return (words.shape[1],) * words.shape[0]
+    return tuple(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
