@@ -2,12 +2,15 @@
 
 The packages, each importing only from those left of it:
 
-    fgg -> lowrank -> inference -> cli        (viz beside them)
+    trees -> fgg -> lowrank -> inference -> cli        (viz beside them)
 
-`rankspace.fgg` holds factor graph grammars and their sum-product, `rankspace.lowrank` the decompositions and the
-compiler to rank space, `rankspace.inference` the engines. Importing `rankspace` imports none of them.
+`rankspace.trees` holds constituency trees, `rankspace.fgg` factor graph grammars and their sum-product,
+`rankspace.lowrank` the decompositions and the compiler to rank space, `rankspace.inference` the engines. Importing
+`rankspace` imports trees alone, and no torch.
 """
+
+from rankspace.trees import Tree
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = ["Tree", "__version__"]

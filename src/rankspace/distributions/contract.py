@@ -232,18 +232,16 @@ class Distribution(ABC):
         """
         self._check_comparable(other)
         with torch.no_grad():
+            mine, theirs = (p.detach().to(torch.float64) for p in (self, other))  # a difference of large numbers
             batch = self._batch(words, lengths)
-            mine = self.detach()
-            possible = mine._log_z(batch) > -math.inf
-            wide = batch.to_dtype(torch.float64)
-            log_z = other.detach().to(torch.float64)._log_z(wide)
-            finite = {name: value.masked_fill(value == -math.inf, 0) for name, value in other.parameters.items()}
-            weight = mine._slope(batch, {name: value.detach() for name, value in finite.items()})
-            result = torch.where(possible, log_z - weight, 0)
-            forbidden = {name: (value == -math.inf).to(self.dtype) for name, value in other.parameters.items()}
-            if any(bool(mask.any()) for mask in forbidden.values()) and other is not self:
-                result = torch.where(mine._slope(batch, forbidden) > 0, math.inf, result)
-            return torch.where(possible, result, 0).to(self.dtype)
+            impossible = mine._log_z(batch) == -math.inf
+            forbidden = {name: value == -math.inf for name, value in theirs.parameters.items()}
+            weights = {name: value.masked_fill(forbidden[name], 0) for name, value in theirs.parameters.items()}
+            result = theirs._log_z(batch) - mine._slope(batch, weights)
+            if other is not self and any(bool(mask.any()) for mask in forbidden.values()):
+                used = mine._slope(batch, {name: mask.double() for name, mask in forbidden.items()})
+                result = result.masked_fill(used > 0, math.inf)
+            return result.masked_fill(impossible, 0).to(self.dtype)
 
     def posterior_kl(
         self,
