@@ -1,7 +1,8 @@
-"""Writing files whole or not at all."""
+"""Writing files and folders whole or not at all."""
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,3 +29,27 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             unfinished.unlink()
+
+
+@contextmanager
+def whole_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
+    """A folder beside `path` to write to, which takes its place when the block ends well and else disappears.
+
+    What stands there is replaced only if asked, and is put back if that fails. Raises FormatError, with the name of
+    the folder, when it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    unfinished, old = (target.with_name(f".{secrets.token_hex(8)}.tmp") for _ in range(2))
+    try:
+        unfinished.mkdir()
+        yield unfinished
+        if replace and target.exists():
+            os.rename(target, old)
+        os.rename(unfinished, target)
+    except OSError as error:
+        raise FormatError(f"{os.fspath(path)}: cannot be written ({error.strerror or error}).") from None
+    finally:
+        if old.exists() and not target.exists():
+            os.rename(old, target)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

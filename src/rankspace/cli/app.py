@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from rankspace import __version__
-from rankspace.cli import bench, fgg
+from rankspace.cli import bench, data, fgg
 from rankspace.cli.demo import demo
 from rankspace.errors import RankspaceError
 
@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.add_typer(fgg.app, name="fgg")
+app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 
 

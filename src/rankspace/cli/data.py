@@ -1,0 +1,184 @@
+"""`rankspace data`: text and treebanks made ready for training, and what is in a folder of them."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rankspace.cli.output import print_json, print_line, print_pairs, print_table, shown, working
+
+app = typer.Typer(help="Text and treebanks: prepare them for training, look at what is prepared.", no_args_is_help=True)
+
+
+class FileFormat(StrEnum):
+    """What a file holds; `auto` takes one that begins with a bracket for a treebank."""
+
+    auto = "auto"
+    text = "text"
+    trees = "trees"
+
+
+class Numbers(StrEnum):
+    """`digits`: 10-year becomes N-year. `words`: a word that is a number becomes N."""
+
+    keep = "keep"
+    digits = "digits"
+    words = "words"
+
+
+class Unary(StrEnum):
+    """Which nodes over the same words stay."""
+
+    keep = "keep"
+    top = "top"
+    bottom = "bottom"
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Sources = Annotated[
+    list[str], typer.Argument(metavar="SOURCE", help="train=FILE, valid=FILE, test=FILE; a folder; nltk:treebank.")
+]
+
+
+@app.command(no_args_is_help=True)
+def prepare(
+    sources: Sources,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    preset: Annotated[
+        str, typer.Option(help="plain, ptb, ptb-lm, nltk, nltk-lm, craft or gum; the options below change it.")
+    ] = "plain",
+    format: Annotated[FileFormat, typer.Option(help="What the files hold.")] = FileFormat.auto,
+    vocabulary: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A vocabulary file or prepared folder, not the training split.")
+    ] = None,
+    split_table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Which line of a file is in which split.")
+    ] = None,
+    remove_punctuation: Annotated[
+        bool | None, typer.Option("--remove-punctuation/--keep-punctuation", help="By POS tag; in text by word.")
+    ] = None,
+    keep_traces: Annotated[bool | None, typer.Option("--keep-traces/--remove-traces", help="Words -NONE-.")] = None,
+    drop_root: Annotated[
+        list[str] | None, typer.Option(metavar="LABEL", help="Leave out trees with this label; may be repeated.")
+    ] = None,
+    keep_function_tags: Annotated[
+        bool | None, typer.Option("--keep-function-tags/--strip-function-tags", help="NP-SBJ, or NP.")
+    ] = None,
+    unary: Annotated[Unary | None, typer.Option(help="Of nodes over the same words, which stay.")] = None,
+    lower_case: Annotated[bool | None, typer.Option("--lower-case/--keep-case", help="Lower-case words.")] = None,
+    numbers: Annotated[Numbers | None, typer.Option(help="Keep numbers, or make them N.")] = None,
+    max_words: Annotated[int | None, typer.Option(min=1, help="Size of the vocabulary without <unk>, <eos>.")] = None,
+    min_count: Annotated[int | None, typer.Option(min=1, help="Rarer words are <unk>.")] = None,
+    eos: Annotated[bool | None, typer.Option("--eos/--no-eos", help="Give <eos> a number.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Longer sentences are bad input.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Count bad input and go on.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite DIR if it is prepared data.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read text or trees, preprocess them, and write vocabulary, encoded sentences, gold spans and a card.
+
+    rankspace data prepare train=train.txt valid=valid.txt -o my-data --lower-case --max-words 10000
+
+    rankspace data prepare /data/wsj -o wsj --preset ptb
+    """
+    from rankspace.data.lines import BadInput
+    from rankspace.data.preparation import prepare as read
+    from rankspace.data.prepared import check_output, save_prepared
+    from rankspace.data.presets import preset as preset_of
+    from rankspace.data.sources import find_sources
+
+    chosen = preset_of(preset)
+    changes = {
+        "keep_traces": keep_traces,
+        "removed_roots": None if drop_root is None else tuple(drop_root),
+        "keep_function_tags": keep_function_tags,
+        "unary": None if unary is None else unary.value,
+        "lower_case": lower_case,
+        "numbers": None if numbers is None else numbers.value,
+        "max_words": max_words,
+        "min_count": min_count,
+        "eos": eos,
+        "max_length": max_length,
+    }
+    options = _changed(chosen.preprocessing, remove_punctuation, changes)
+    check_output(output, force)
+    bad = BadInput(skip_bad)
+    with working("reading"):
+        data = read(find_sources(sources, chosen.files, split_table), options, vocabulary, format.value, bad, preset)
+    card = save_prepared(output, data, force).card
+    _report(card, bad, output, as_json)
+
+
+@app.command(no_args_is_help=True)
+def info(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `data prepare` wrote.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check prepared data and print what is in it."""
+    from rankspace.data.prepared import load_prepared
+
+    card = load_prepared(directory).card
+    if as_json:
+        print_json({"directory": str(directory), **card})
+    else:
+        _show(card)
+
+
+def _changed(options: Any, remove_punctuation: bool | None, changes: dict[str, Any]) -> Any:
+    """The options of a preset with those that were given in their place."""
+    from dataclasses import replace
+
+    from rankspace.data.presets import PUNCTUATION_TAGS, PUNCTUATION_WORDS
+
+    if remove_punctuation is not None:
+        changes["removed_tags"] = PUNCTUATION_TAGS if remove_punctuation else ()
+        changes["removed_words"] = PUNCTUATION_WORDS if remove_punctuation else ()
+    return replace(options, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _report(card: dict[str, Any], bad: Any, output: Path, as_json: bool) -> None:
+    if as_json:
+        print_json({"directory": str(output), **card, "skipped": bad.examples})
+        return
+    _show(card)
+    for message in bad.examples:
+        print_line(f"skipped {message}")
+    print_line(f"\nwrote {output}")
+
+
+def _show(card: dict[str, Any]) -> None:
+    vocabulary = card["vocabulary"]
+    print_pairs(
+        [
+            ("preset", str(card["preset"])),
+            ("vocabulary", f"{vocabulary['num_words']:,} words, from {vocabulary['from']}"),
+            ("labels", f"{len(card['labels'])}, and {len(card['tags'])} tags"),
+            ("skipped as bad", f"{card['num_skipped']:,}"),
+            *((name.replace("_", " "), _text(value)) for name, value in card["preprocessing"].items()),
+        ]
+    )
+    print_table(
+        ["split", "sentences", "words", "unknown", "longest", "gold spans", "emptied", "removed"],
+        [[split, *map(_text, _counts(entry))] for split, entry in card["splits"].items()],
+    )
+    print_table(
+        ["source", "split", "files", "sha256"],
+        [
+            [shown(entry["name"]), entry["split"] or entry["table"], str(entry["num_files"]), entry["sha256"][:16]]
+            for entry in card["sources"]
+        ],
+    )
+
+
+def _counts(entry: dict[str, Any]) -> list[Any]:
+    names = ("sentences", "words", "unknown", "longest", "spans", "emptied", "removed")
+    return [entry[name if name == "longest" else f"num_{name}"] for name in names]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:,}" if isinstance(value, int) else str(value)
