@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,6 +23,7 @@ from rankspace.inference.ragged import Ragged, lengths_of, ragged
 Order = Literal["auto", "rank", "state"]
 Backend = Literal["auto", "torch", "autograd"]
 Parameters = Mapping[str, Tensor]
+Own = TypeVar("Own", bound="Distribution")  # beartype reads typing.Self on decorated classes alone
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Distribution(ABC):
         name = type(self).__name__
         self.parameters = dict(parameters)
         self.order, self.precision, self.backend, self.validate = order, precision, backend, validate
-        self.sizes = sizes_of(name, self.AXES, self.parameters)
+        self.sizes = sizes_of(name, self._axes(), self.parameters)
         _check_choice(name, "order", order, self.ORDERS)
         _check_choice(name, "precision", precision, ("highest", "high", "medium"))
         _check_choice(name, "backend", backend, ("auto", "torch", "autograd"))
@@ -79,6 +80,10 @@ class Distribution(ABC):
         if validate:
             for label, parameter in self.parameters.items():
                 check_normalised(name, label, parameter, self.JOINT.get(label, 1))
+
+    def _axes(self) -> Mapping[str, Axes]:
+        """Axes of the parameters as given."""
+        return self.AXES
 
     @property
     def dtype(self) -> torch.dtype:
@@ -97,17 +102,17 @@ class Distribution(ABC):
         """What the constructor takes besides the parameters."""
         return {"order": self.order, "precision": self.precision, "backend": self.backend}
 
-    def with_parameters(self, parameters: Parameters) -> Self:
+    def with_parameters(self: Own, parameters: Parameters) -> Own:
         """The same distribution with other parameters; they are not checked again."""
         make: Any = type(self)  # each class names its parameters in its constructor
-        made: Self = make(**parameters, **self.options(), validate=False)
+        made: Own = make(**parameters, **self.options(), validate=False)
         return made
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:
+    def to(self: Own, *args: Any, **kwargs: Any) -> Own:
         """The same distribution on another device or in another dtype, as Tensor.to."""
         return self.with_parameters({name: value.to(*args, **kwargs) for name, value in self.parameters.items()})
 
-    def detach(self) -> Self:
+    def detach(self: Own) -> Own:
         return self.with_parameters({name: value.detach() for name, value in self.parameters.items()})
 
     # Log-probabilities.
@@ -198,9 +203,12 @@ class Distribution(ABC):
         The E-step of EM: the gradient of log_prob with respect to the log parameters, each as a free number.
         Impossible sentences count nothing.
         """
+        return self._counts(self._batch(words, lengths))
+
+    def _counts(self, batch: Batch) -> dict[str, Tensor]:
         leaves = {name: value.detach().requires_grad_() for name, value in self.parameters.items()}
         with torch.enable_grad():
-            total = self.with_parameters(leaves)._log_z(self._batch(words, lengths))
+            total = self.with_parameters(leaves)._log_z(batch)
             total = torch.where(total > -math.inf, total, 0).sum()
             found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
         counts = [
@@ -222,7 +230,7 @@ class Distribution(ABC):
 
     def posterior_cross_entropy(
         self,
-        other: Self,
+        other: "Distribution",
         words: Int[Tensor, "batch length"],
         lengths: Sequence[int] | Int[Tensor, "batch"] | None = None,
     ) -> Float[Tensor, "batch"]:
@@ -230,10 +238,12 @@ class Distribution(ABC):
 
         Infinite where p allows a derivation that q does not. See `posterior_entropy` for what a derivation is.
         """
+        return self._cross_entropy(other, self._batch(words, lengths))
+
+    def _cross_entropy(self, other: "Distribution", batch: Batch) -> Float[Tensor, "batch"]:
         self._check_comparable(other)
         with torch.no_grad():
             mine, theirs = (p.detach().to(torch.float64) for p in (self, other))  # a difference of large numbers
-            batch = self._batch(words, lengths)
             impossible = mine._log_z(batch) == -math.inf
             forbidden = {name: value == -math.inf for name, value in theirs.parameters.items()}
             weights = {name: value.masked_fill(forbidden[name], 0) for name, value in theirs.parameters.items()}
@@ -245,7 +255,7 @@ class Distribution(ABC):
 
     def posterior_kl(
         self,
-        other: Self,
+        other: "Distribution",
         words: Int[Tensor, "batch length"],
         lengths: Sequence[int] | Int[Tensor, "batch"] | None = None,
     ) -> Float[Tensor, "batch"]:

@@ -8,7 +8,7 @@ Vectors are rows.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from torch import Tensor
 Precision = Literal["highest", "high", "medium"]
 
 
+@runtime_checkable
 class Link(Protocol):
     """A linear map from vectors of `size_in` numbers to vectors of `size_out`."""
 
@@ -29,8 +30,11 @@ class Link(Protocol):
     @property
     def size_out(self) -> int: ...
 
-    def like(self, tensors: tuple[Tensor, ...]) -> Self:
+    def like(self, tensors: tuple[Tensor, ...]) -> "Link":
         """The same kind of link with other tensors."""
+
+    def at(self, rows: slice | Tensor) -> "Link":
+        """The link for some rows of those it is about; all are the same unless it is told the words (`BlockLink`)."""
 
     def apply(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]: ...
 
@@ -39,7 +43,7 @@ class Link(Protocol):
     def gradients(self, x: Float[Tensor, "row in"], y: Float[Tensor, "row out"]) -> tuple[Tensor, ...]:
         """Derivatives of sum(y * apply(x)) with respect to the tensors: one product over all rows for each."""
 
-    def tangent(self, direction: Self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
+    def tangent(self, direction: Any, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
         """Derivative of apply(x) when the tensors move along those of another link."""
 
     def entries(self, outputs: Tensor) -> Float[Tensor, "row in"]:
@@ -66,7 +70,11 @@ class DenseLink:
         return self.matrix.shape[0]
 
     def like(self, tensors: tuple[Tensor, ...]) -> "DenseLink":
-        return DenseLink(*tensors, self.precision)
+        (matrix,) = tensors
+        return DenseLink(matrix, self.precision)
+
+    def at(self, rows: slice | Tensor) -> "DenseLink":
+        return self
 
     def apply(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
         return product(x, self.matrix.T, self.precision)
@@ -105,7 +113,11 @@ class FactoredLink:
         return self.second.shape[0]
 
     def like(self, tensors: tuple[Tensor, ...]) -> "FactoredLink":
-        return FactoredLink(*tensors, self.precision)
+        second, first = tensors
+        return FactoredLink(second, first, self.precision)
+
+    def at(self, rows: slice | Tensor) -> "FactoredLink":
+        return self
 
     def apply(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
         return product(self.middle(x), self.second.T, self.precision)
@@ -137,7 +149,9 @@ class FactoredLink:
         return DenseLink(product(self.second, self.first, self.precision), self.precision)
 
 
-def product(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision) -> Tensor:
+def product(
+    a: Float[Tensor, "*batch row middle"], b: Float[Tensor, "*batch middle column"], precision: Precision
+) -> Tensor:
     """a @ b. "highest": in the dtype of the operands. "high": tf32 where the device has it. "medium": both operands
     rounded to bfloat16, sums in float32. The last two concern float32 alone."""
     if precision == "highest" or a.dtype != torch.float32:

@@ -81,7 +81,7 @@ class Ragged:
         """[batch, length, ...] in the caller's order -> [token, ...]; padding is not read."""
         return padded[self.sentence_at[self.token_place], self.token_time]
 
-    def unpack(self, rows: Tensor, fill: float = 0) -> Tensor:
+    def unpack(self, rows: Tensor, fill: int | float = 0) -> Tensor:
         """[token, ...] -> [batch, longest, ...] in the caller's order."""
         padded = rows.new_full((len(self.lengths), self.longest, *rows.shape[1:]), fill)
         return padded.index_put((self.sentence_at[self.token_place], self.token_time), rows)
@@ -95,6 +95,20 @@ class Ragged:
         """[place] -> row of a sentence's last word; 0 for an empty sentence."""
         rows = [self.before[self.lengths[b]] + place if self.lengths[b] else 0 for place, b in enumerate(self.order)]
         return torch.tensor(rows, dtype=torch.int64, device=self.device)
+
+    @cached_property
+    def previous(self) -> Int[Tensor, "later"]:
+        """[row - alive[1]] -> row of the word before: of all words but the first of their sentences."""
+        alive = torch.tensor(self.alive, dtype=torch.int64, device=self.device)
+        rows = torch.arange(self.num_tokens, device=self.device) - alive[self.token_time]
+        return rows[self.alive[1] :]
+
+    @cached_property
+    def following(self) -> Int[Tensor, "token"]:
+        """[row] -> row of the word after; -1 for the last word of a sentence."""
+        rows = torch.full((self.num_tokens,), -1, device=self.device)
+        rows[self.previous] = torch.arange(self.alive[1], self.num_tokens, device=self.device)
+        return rows
 
     # Spans. Row of the span [begin, begin + width) of the sentence at a place: see `row`.
 
@@ -116,6 +130,19 @@ class Ragged:
     def spans(self, width: int) -> slice:
         """Rows of all spans of a width. Those of width 1 are the tokens, in their order."""
         return slice(self.offsets[width], self.offsets[width + 1])
+
+    @property
+    def num_wide(self) -> int:
+        """Spans of two words or more."""
+        return self.total_spans - self.num_tokens
+
+    def wide(self, width: int) -> slice:
+        """Rows of all spans of a width, two or more, in a table that has no rows for single words."""
+        return slice(self.offsets[width] - self.num_tokens, self.offsets[width + 1] - self.num_tokens)
+
+    def whole_of(self, width: int) -> slice:
+        """The sentences of a length, by places; also the rows, within their width, of the spans they are."""
+        return slice(self.alive[width + 1], self.alive[width])
 
     def span_place(self, width: int) -> Int[Tensor, "span"]:
         """[row within its width] -> place of the sentence."""

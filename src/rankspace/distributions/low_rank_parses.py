@@ -1,0 +1,145 @@
+"""What distributions over trees with low-rank rules share: their parameters as inputs of the low-rank tree engine."""
+
+from abc import abstractmethod
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rankspace.distributions.contract import Batch, Parameters
+from rankspace.distributions.directional import derivative_along
+from rankspace.distributions.parses import WEIGHTS, LabelVisitor, TreeDistribution
+from rankspace.inference.tree.choosing import Choose, best, drawn
+from rankspace.inference.tree.descent import ChartLogs, Descent
+from rankspace.inference.tree.engine import log_z
+from rankspace.inference.tree.inputs import Sentences, TreeInputs
+from rankspace.inference.tree.inside import inside
+from rankspace.inference.tree.linear_inputs import linear_inputs, support_of, word_scale
+from rankspace.inference.tree.log_space import LogInputs, log_chart, log_lengths, maximum
+from rankspace.inference.tree.nodes import Nodes, Spans
+from rankspace.inference.tree.posteriors import slopes_along, state_posteriors, state_posteriors_in_log_space
+from rankspace.inference.tree.range_check import lost_sentences
+
+
+class LowRankTreeDistribution(TreeDistribution):
+    """A distribution in which the two parts of a span are independent given a rank; see `RankSpacePCFG`."""
+
+    @abstractmethod
+    def _log_inputs(self, parameters: Parameters, words: Int[Tensor, "word"]) -> LogInputs:
+        """The recursion for some distinct words. A linear function of the parameters."""
+
+    @abstractmethod
+    def _multiplies(self, batch: Batch) -> bool:
+        """Whether the link is to be multiplied out for a batch."""
+
+    def _sentences(self, inputs: LogInputs, batch: Batch) -> Sentences:
+        return Sentences(batch.layout, batch.distinct[1], word_scale(inputs.emission).double())
+
+    def _linear_inputs(self, inputs: LogInputs, sentences: Sentences, batch: Batch) -> TreeInputs:
+        scale = sentences.log_scale.to(inputs.root.dtype)
+        return linear_inputs(inputs, scale, self._multiplies(batch), self.precision)
+
+    def _support(self, inputs: LogInputs, batch: Batch) -> TreeInputs | None:
+        return support_of(inputs, self._multiplies(batch), self.precision)
+
+    # What the contract asks for.
+
+    def _linear(self, parameters: Parameters, batch: Batch) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        logs = self._log_inputs(parameters, batch.distinct[0])
+        sentences = self._sentences(logs, batch)
+        inputs = self._linear_inputs(logs, sentences, batch)
+        return log_z(inputs, sentences, partial(self._support, logs, batch), _log_weights(batch))
+
+    def _log_space(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
+        logs = self._log_inputs(parameters, batch.distinct[0])
+        logs = logs.multiplied() if self._multiplies(batch) else logs
+        chart = log_chart(logs, batch.layout, batch.distinct[1], _log_weights(batch))
+        return batch.layout.in_callers_order(chart.log_z)
+
+    def _slope(self, batch: Batch, direction: Parameters) -> Float[Tensor, "batch"]:
+        logs = self._log_inputs(self.parameters, batch.distinct[0])
+        sentences = self._sentences(logs, batch)
+
+        def tensors(parameters: Parameters) -> tuple[Tensor, ...]:
+            moved = self._log_inputs(parameters, batch.distinct[0])
+            return self._linear_inputs(moved, sentences, batch).tensors
+
+        inputs = self._linear_inputs(logs, sentences, batch).detach()
+        moved = inputs.like(derivative_along(tensors, self.parameters, direction))
+        slope, lost = slopes_along(inputs, sentences, partial(self._support, logs, batch), moved)
+        if bool(lost.any()):
+            again = lost.nonzero()[:, 0]
+            slope = slope.index_put((again,), self._log_space_slope(batch.subset(again), direction))
+        return slope.to(self.dtype)
+
+    def _log_space_slope(self, batch: Batch, direction: Parameters) -> Float[Tensor, "batch"]:
+        wide = {name: value.double() for name, value in self.parameters.items()}
+        slope: Tensor = derivative_along(partial(self._log_space, batch=batch), wide, direction)
+        return slope
+
+    # What trees ask for.
+
+    def _labels(
+        self, parameters: Parameters, batch: Batch, log_space: bool, wanted: Tensor | None, visit: LabelVisitor
+    ) -> Bool[Tensor, "batch"]:
+        logs, layout = self._log_inputs(parameters, batch.distinct[0]), batch.layout
+        sentences = self._sentences(logs, batch)
+
+        def spans(width: int) -> Spans:
+            begin = layout.span_begin(width)
+            return Spans(layout.sentence_at[layout.span_place(width)], begin, begin + width)
+
+        def rows_of(width: int) -> Tensor:
+            if wanted is None:
+                return torch.arange(layout.num_spans(width), device=layout.device)
+            return wanted[spans(width)].nonzero()[:, 0]
+
+        def show(width: int, p: Tensor) -> None:
+            rows = rows_of(width)
+            visit(Spans(*(column[rows] for column in spans(width))), self.num_nonterminals if width == 1 else 0, p)
+
+        if log_space:
+            state_posteriors_in_log_space(logs, sentences, show, rows_of)
+            return torch.zeros(len(batch.lengths), dtype=torch.bool, device=self.device)
+        inputs = self._linear_inputs(logs, sentences, batch)
+        return state_posteriors(inputs, logs, sentences, partial(self._support, logs, batch), show, rows_of)
+
+    def _draw(
+        self, parameters: Parameters, batch: Batch, log_space: bool, num: int, generator: torch.Generator | None
+    ) -> tuple[Nodes, Bool[Tensor, "batch"]]:
+        logs, layout = self._log_inputs(parameters, batch.distinct[0]), batch.layout
+        lost = torch.zeros(len(batch.lengths), dtype=torch.bool, device=self.device)
+        if log_space:
+            in_logs = log_chart(logs.multiplied(), layout, batch.distinct[1])
+            possible, chart = in_logs.log_z > -torch.inf, ChartLogs.of_logs(in_logs, layout)
+        else:
+            sentences = self._sentences(logs, batch)
+            inputs = self._linear_inputs(logs, sentences, batch)
+            linear = inside(inputs, sentences, None, keep_alpha=True)
+            lost, _ = lost_sentences(inputs, sentences, linear, None, partial(self._support, logs, batch))
+            possible, chart = ((linear.log_z > -torch.inf) & ~lost)[layout.sentence_at], ChartLogs.of_linear(linear)
+        return self._descend(logs, logs.multiplied(), chart, batch, drawn(generator)).trees(possible, num), lost
+
+    def _best(self, parameters: Parameters, batch: Batch) -> tuple[Nodes, Float[Tensor, "batch"]]:
+        """By max-product links: the chart of the best derivations, ranks included."""
+        logs, layout = self._log_inputs(parameters, batch.distinct[0]), batch.layout
+        ranks = logs.multiplied(maximum)
+        chart = log_chart(ranks, layout, batch.distinct[1], total=maximum)
+        descent = self._descend(logs, ranks, ChartLogs.of_logs(chart, layout), batch, best)
+        nodes = descent.trees(chart.log_z > -torch.inf, 1)
+        return nodes, layout.in_callers_order(chart.log_z)
+
+    def _descend(self, logs: LogInputs, ranks: LogInputs, chart: ChartLogs, batch: Batch, choose: Choose) -> Descent:
+        return Descent(chart, logs, batch.distinct[1], ranks, choose)
+
+    def _log_lengths(self, max_length: int) -> Float[Tensor, "length"]:
+        parameters = {name: value.detach().double() for name, value in self.parameters.items()}
+        parameters["log_emission"] = parameters["log_emission"].logsumexp(1, keepdim=True)  # one word for all
+        return log_lengths(
+            self._log_inputs(parameters, torch.zeros(1, dtype=torch.int64, device=self.device)), max_length
+        )
+
+
+def _log_weights(batch: Batch) -> Float[Tensor, "span"] | None:
+    return batch.layout.from_chart(batch.extras[WEIGHTS]) if WEIGHTS in batch.extras else None

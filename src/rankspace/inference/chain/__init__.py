@@ -1,0 +1,1 @@
+"""Chains: forward, backward and every query on them, as functions of tensors."""

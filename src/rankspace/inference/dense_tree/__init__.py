@@ -1,0 +1,1 @@
+"""Exact inference for grammars with a full rule tensor: dense PCFGs and LPCFG."""

@@ -1,0 +1,47 @@
+"""What a tree recursion is made of: tensors, and the layout of a batch."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rankspace.inference.links import Link
+from rankspace.inference.ragged import Ragged
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """A batch of sentences as an engine sees it."""
+
+    layout: Ragged
+    token_word: Int[Tensor, "token"]  # row of each token's word in a table of distinct words
+    log_scale: Float[Tensor, "word"]  # float64; what was taken out of the row of each word
+
+
+@dataclass(frozen=True)
+class TreeInputs:
+    """Z = root . alpha(whole sentence), where alpha of a span is the sum over its splits of left * right, elementwise;
+    (left, right) of a span is link(alpha), and of a single word its row of `words`. Nonnegative, in linear space."""
+
+    link: Link  # R -> 2R
+    words: Float[Tensor, "word both"]  # J, K: each distinct word as a left and as a right child
+    root: Float[Tensor, "rank"]  # L
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.words, self.root, *self.link.tensors)
+
+    def like(self, tensors: tuple[Tensor, ...]) -> "TreeInputs":
+        words, root, *of_link = tensors
+        return replace(self, words=words, root=root, link=self.link.like(tuple(of_link)))
+
+    def detach(self) -> "TreeInputs":
+        return self.like(tuple(tensor.detach() for tensor in self.tensors))
+
+    def clamp(self, highest: float) -> "TreeInputs":
+        return self.like(tuple(tensor.clamp(max=highest) for tensor in self.tensors))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.words.dtype

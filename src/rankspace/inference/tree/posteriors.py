@@ -1,0 +1,116 @@
+"""What the outside pass tells of each sentence and span: slopes along a direction, and posteriors of symbols."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rankspace.inference.generic.scaled import times_power
+from rankspace.inference.tree.inputs import Sentences, TreeInputs
+from rankspace.inference.tree.inside import inside, word_powers
+from rankspace.inference.tree.log_space import LogInputs, Offsets, log_chart
+from rankspace.inference.tree.outside import Step, outside
+from rankspace.inference.tree.range_check import Support, lost_sentences
+
+
+def steps(
+    inputs: TreeInputs, sentences: Sentences, support: Support, visit: Callable[[Step], None]
+) -> Bool[Tensor, "batch"]:
+    """Visits each step of the outside pass of log Z of every sentence; returns which sentences were lost.
+
+    Lost and impossible sentences show zeros.
+    """
+    chart = inside(inputs, sentences, None, keep_alpha=True)
+    lost, has_zeros = lost_sentences(inputs, sentences, chart, None, support)
+    known = (chart.log_z > -math.inf) & ~lost
+    slopes = known[sentences.layout.sentence_at].to(inputs.dtype)
+    for step in outside(inputs, chart, None, slopes, has_zeros):
+        visit(step)
+    return lost
+
+
+def slopes_along(
+    inputs: TreeInputs, sentences: Sentences, support: Support, direction: TreeInputs
+) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+    """Derivative of each sentence's log Z, float64, when the inputs move along a direction; and the lost sentences.
+
+    Zero for those and for impossible ones. No gradient of a single sentence is ever formed: the adjoint of each span
+    meets the movement of what it is the adjoint of.
+    """
+    layout = sentences.layout
+    words = times_power(direction.words, -word_powers(inputs.words))
+    table = torch.zeros(layout.longest, len(layout.lengths), dtype=torch.float64, device=layout.device)
+
+    def meet(step: Step) -> None:
+        if step.alpha is None:
+            moved = words[sentences.token_word]
+        else:
+            moved = inputs.link.tangent(direction.link, step.alpha)
+            root = step.of_top.double() * (step.alpha[step.whole] @ direction.root).double()
+            table[step.width - 1, step.whole] += root
+        each = (step.of_children * moved).sum(1, dtype=torch.float64)
+        cells = (layout.span_begin(step.width), layout.span_place(step.width))
+        begins = torch.zeros_like(table).index_put(cells, each)
+        table[step.width - 1] += begins.sum(0)
+
+    lost = steps(inputs, sentences, support, meet)
+    return layout.in_callers_order(table.sum(0)), lost
+
+
+ShowStates = Callable[[int, Tensor], None]  # width, posterior of each symbol of its spans [row, symbol of the kind]
+
+
+def state_posteriors(
+    inputs: TreeInputs,
+    states: LogInputs,
+    sentences: Sentences,
+    support: Support,
+    show: ShowStates,
+    rows_of: Callable[[int], Tensor],
+) -> Bool[Tensor, "batch"]:
+    """p(span has symbol A | sentence), width by width, for the rows that `rows_of(width)` names; returns the lost.
+
+    Spans of two words or more show nonterminals, words show preterminals. For a span with sums alpha and adjoints g of
+    its children: (U alpha)[A] * (V^T g_left + W^T g_right + root, if it is the whole sentence)[A]. Costs an outside
+    pass, and two products through the states for the rows alone.
+    """
+    first = None if states.first is None else states.first.exp()
+    second, root, sides = states.second.exp(), states.root.exp(), states.sides.exp()
+    emission = (states.emission - sentences.log_scale[:, None].to(inputs.dtype)).exp()
+    powers = word_powers(inputs.words)
+
+    def visit(step: Step) -> None:
+        rows = rows_of(step.width)
+        if not len(rows):
+            return
+        adjoint = step.of_children[rows]
+        if step.alpha is None or step.of_alpha is None:
+            word = sentences.token_word[rows]
+            show(step.width, emission[word] * (times_power(adjoint, -powers[word]) @ sides))
+        elif first is None:
+            show(step.width, step.alpha[rows] * step.of_alpha[rows])
+        else:
+            of_top = torch.zeros_like(step.alpha[:, 0])
+            of_top[step.whole] = step.of_top
+            above = torch.addmm(of_top[rows, None] * root, adjoint, second)
+            show(step.width, (step.alpha[rows] @ first.T) * above)
+
+    return steps(inputs, sentences, support, visit)
+
+
+def state_posteriors_in_log_space(
+    states: LogInputs, sentences: Sentences, show: ShowStates, rows_of: Callable[[int], Tensor]
+) -> None:
+    """The same as derivatives of log Z in log space, with a table of all spans and symbols."""
+    layout = sentences.layout
+    with torch.enable_grad():
+        offsets = Offsets.zeros(states, layout)
+        log_z = log_chart(states, layout, sentences.token_word, offsets=offsets).log_z
+        found = torch.autograd.grad(log_z.where(log_z > -math.inf, 0).sum(), offsets, allow_unused=True)
+    tokens, wide = (torch.zeros_like(x) if p is None else p for x, p in zip(offsets, found, strict=True))
+    for width in range(1, layout.longest + 1):
+        rows = rows_of(width)
+        if len(rows):
+            show(width, (tokens if width == 1 else wide[layout.wide(width)])[rows])
