@@ -7,6 +7,8 @@ from typing import Any
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 RECORDS = {"fgg-cpu": "CPU, one thread", "fgg-h200": "H200", "fgg-h200-large": "H200"}
+SUITES = {"chain-cpu": "HMM", "tree-cpu": "PCFG"}
+NAMES = {"log_sum_exp": "log-sum-exp", "log_einsum_exp": "log-einsum-exp"}
 BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->"
 
 TEXT = """\
@@ -19,23 +21,86 @@ Generality: a dense PCFG of 30 symbols, batch 8, on the generic engine and by an
 | --- | --- | --- | --- |
 {generality}
 
-Rank space: a decomposed PCFG over states and over ranks, both on the generic engine; the tables over ranks are computed
-anew in every run.
+Rank space: a decomposed PCFG over states and over ranks, both on the generic engine and from the same parameters, of
+which both use the emission of the words of the batch alone; the tables over ranks are computed anew in every run. That
+log Z and all gradients agree is checked before anything is timed.
 
 | forward and backward | states | rank | batch | over states | over ranks | gain |
 | --- | --- | --- | --- | --- | --- | --- |
 {rank_space}
 
-Batch 128 is in this table because the gain is small below it: of the batches tried on a CPU (8, 32, 64, 128), it is the
-first at which rank space is clearly more than five times as fast. With few sentences, and on a GPU at every size
-measured, the engine is bound by the number of its operations (about 30 small ones per group), of which the rank-space
-grammar has more; on the GPU state space is the faster order.
+With few sentences, and on a GPU at most sizes, time goes by the number of operations rather than by their size.
+"""
+
+SUITE_TEXT = """\
+`rankspace bench chain` and `bench tree`: log p and its gradient from given parameters, on {threads} threads of a CPU,
+against the same recursions over ranks in plain torch with autograd (`benchmarks/peers`). *log-sum-exp* adds logarithms
+up everywhere; *log-einsum-exp* takes a maximum out, exponentiates, multiplies and takes the logarithm. *Of GEMM rate*:
+the flops of the formulas per second, against a matrix product timed in the same run.
+
+| {date} | ms | times ours | peak MB | times ours | of GEMM rate |
+| --- | --- | --- | --- | --- | --- |
+{comparisons}
+
+Growth: one size is varied while the others keep the term the largest, and a power is fitted to its operations and to
+its time.
+
+| term | power of | claimed | counted | timed |
+| --- | --- | --- | --- | --- |
+{growth}
+
 """
 
 
 def tables() -> str:
     """The section of the README."""
-    records = {name: json.loads((HERE / "results" / f"{name}.json").read_text()) for name in RECORDS}
+    return _suites() + _fgg()
+
+
+def _suites() -> str:
+    """Chains and trees, as far as they have been measured."""
+    found = [(model, _record(name)) for name, model in SUITES.items() if (HERE / "results" / f"{name}.json").exists()]
+    if not found:
+        return ""
+    return SUITE_TEXT.format(
+        date=max(record["date"] for _, record in found),
+        threads=max(record["threads"] for _, record in found),
+        comparisons="\n".join(row for model, record in found for row in _comparisons(model, record)),
+        growth="\n".join(_growth(term) for _, record in found for term in record["growth"]),
+    )
+
+
+def _comparisons(model: str, record: dict[str, Any]) -> list[str]:
+    """A row for each implementation: in rank space at the first size of the record, then dense."""
+    rows = []
+    for kind, part in [("rank-space", record["rank_space"][0]), *(("dense", part) for part in record["dense"])]:
+        sizes = ", ".join(f"{name} {size}" for name, size in part["sizes"].items())
+        rows.append(f"| *{kind} {model}, {part['run']}: {sizes}* | | | | | |")
+        rows += [_implementation(name, part) for name in part["implementations"]]
+    return rows
+
+
+def _implementation(name: str, part: dict[str, Any]) -> str:
+    found = part["implementations"][name]
+    memory = "" if found["peak_bytes"] is None else f"{found['peak_bytes'] / 1e6:.1f}"
+    faster, smaller = (f"{part[key][name]:.1f}" if name in part[key] else "" for key in ("faster", "smaller"))
+    cells = [NAMES.get(name, name), f"{found['milliseconds']:.1f}", faster, memory, smaller]
+    return f"| {' | '.join(cells)} | {found['gemm_fraction']:.0%} |"
+
+
+def _growth(term: dict[str, Any]) -> str:
+    cells = [term["term"], term["varied"], str(term["claimed"]), f"{term['counted']:.2f}", f"{term['timed']:.2f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def _record(name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text())
+    return record
+
+
+def _fgg() -> str:
+    """The generic engine."""
+    records = {name: _record(name) for name in RECORDS}
     generality = [row for name in ("fgg-cpu", "fgg-h200") for row in _generality(RECORDS[name], records[name])]
     rank_space = [row for name, label in RECORDS.items() for row in _rank_space(label, records[name])]
     date = max(record["date"] for record in records.values())

@@ -1,6 +1,7 @@
 """The generic engine: exact on ragged batches, peaked weights, impossible and underflowing sentences."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -67,6 +68,70 @@ def test_batch_is_what_each_sentence_gets_alone(name: str) -> None:
     torch.testing.assert_close(backwards.flip(0), together, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "compile"),
+    [*((name, lambda fgg: fgg) for name in NAMES), ("factored_hmm", to_rank_space), ("factored_pcfg", to_rank_space)],
+)
+def test_plain_arithmetic_is_what_scaled_arithmetic_gives(
+    name: str, compile: Callable[[FGG], FGG], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short sentences need no scaling; where it is done all the same, values and gradients are the same."""
+    fgg = compile(ZOO[name].build(**ZOO[name].parameters()))
+    engine = GenericEngine(fgg)
+    results = []
+    for refuse in (False, True):
+        if refuse:
+            monkeypatch.setattr(engine_module, "run_plain", lambda *rest: None)
+        leaves = {label: factor.detach().requires_grad_() for label, factor in fgg.tensors.items()}
+        result = engine.log_z(*engine.encode([[0, 1, 2, 0], [2], [1, 1]]), factors=leaves)
+        possible = result[result.isfinite()].sum()
+        results.append([result, *torch.autograd.grad(possible, list(leaves.values()), allow_unused=True)])
+    for plain, scaled in zip(*results, strict=True):
+        # float64: the order of a few sums differs between the two
+        torch.testing.assert_close(plain, scaled, rtol=1e-12, atol=1e-12)
+
+
+def test_plain_arithmetic_is_refused_near_the_ends_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long sentence, whose numbers leave the range, and where a weight is zero."""
+    found: list[bool] = []
+    original = engine_module.run_plain
+    monkeypatch.setattr(
+        engine_module, "run_plain", lambda *rest: found.append((chart := original(*rest)) is not None) or chart
+    )
+    start, transition, emission = distributions(9, 2.0, (4,), (4, 4), (4, 6))
+    fgg = zoo.hmm(start, transition, emission, torch.ones(4, dtype=torch.float64)).to(torch.float32)
+    engine = GenericEngine(fgg)
+    for length in (10, 300):
+        assert engine.log_z(torch.zeros(1, length, dtype=torch.int64)).isfinite().all()
+    zero = fgg.tensors["emission"].clone()
+    zero[0, 0] = 0
+    engine.log_z(torch.zeros(1, 4, dtype=torch.int64), factors={"emission": zero})
+    assert found == [True, False, False]
+
+
+def test_factor_of_two_words() -> None:
+    """A row for each pair of words, beside a rule that looks at one; with gradients."""
+    rules = [
+        Rule.build("S", {"x": "A"}, [("X", "x")]),
+        Rule.build("X", {"x": "A", "o": "O", "p": "O"}, [("pair", "o", "x", "p")], ["x"]),
+        Rule.build("X", {"x": "A", "o": "O", "y": "A"}, [("one", "x", "o"), ("next", "y", "x"), ("X", "y")], ["x"]),
+        Rule.build("X", {"x": "A", "o": "O"}, [("one", "x", "o")], ["x"]),
+    ]
+    pair, one, step = distributions(12, 1.0, (3, 2, 3), (2, 3), (2, 2))
+    leaves = {"pair": pair.requires_grad_(), "one": one.requires_grad_(), "next": step.requires_grad_()}
+    fgg = FGG.build("S", rules, {"A": 2, "O": 3}, leaves)
+    sentence = [0, 2, 0, 2, 1]
+    expected = sum_product(observe(fgg, sentence), "log")
+    actual = GenericEngine(fgg).log_z(torch.tensor([sentence]))[0]
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
+    for left, right in zip(
+        torch.autograd.grad(actual, list(leaves.values())),
+        torch.autograd.grad(expected, list(leaves.values())),
+        strict=True,
+    ):
+        torch.testing.assert_close(left, right, rtol=1e-12, atol=1e-12)
+
+
 def test_padding_is_never_read() -> None:
     engine = GenericEngine(pcfg(0, 1.0))
     words, lengths = ragged(2, 5, [3, 6, 2])
@@ -109,7 +174,7 @@ def test_the_only_way_on_is_far_below_the_largest(dtype: torch.dtype, monkeypatc
     redone: list[int] = []
     original = engine_module._in_log_space
     monkeypatch.setattr(
-        engine_module, "_in_log_space", lambda *rest: redone.append(len(rest[0].roots)) or original(*rest)
+        engine_module, "_in_log_space", lambda *rest: redone.append(rest[0].num_sentences) or original(*rest)
     )
     leaf = emission.clone().requires_grad_()
     engine = GenericEngine(zoo.hmm(start, stay, leaf, end))
@@ -298,6 +363,16 @@ class TestCounts:
             assert found.items == batch * 211  # 210 spans and a root
             assert found.contractions == 41
 
+    def test_rules_of_one_kind_are_one_group(self) -> None:
+        """pi_1 to pi_4 of figure 4 multiply two rows, be they messages or words: one group at each width."""
+        fgg = to_rank_space(zoo.factored_pcfg(*distributions(0, 1.0, (5,), (5, 2), (2, 5), (2, 5), (5, 3))))
+        for batch in (1, 8):
+            found = GenericEngine(fgg).statistics(torch.zeros(batch, 20, dtype=torch.int64))
+            assert found.shapes == 5  # of sentences of at least two words
+            assert found.levels == 20  # widths from 2 on, and the root
+            assert found.groups == found.levels
+            assert found.contractions == 39  # H and I are sent together, from all widths but the last, which sends L
+
     def test_contractions_grow_with_levels_not_items(self) -> None:
         for grammar in (
             pcfg(0, 1.0),
@@ -328,9 +403,8 @@ class TestPlans:
     """Which factors go into messages, which meet, and which wait until the applications are summed."""
 
     def plan_of_pairs(self, fgg: FGG, batch: int = 4) -> object:
-        program = GenericEngine(fgg)._program([torch.zeros(12, dtype=torch.int64)] * batch)
-        plans = [group.plan for level in program.levels for group in level.groups]
-        return next(plan for plan in plans if len(plan.messages) == 2)
+        program = GenericEngine(fgg)._program([[0] * 12] * batch)
+        return next(plan for plan in program.plans if len(plan.messages) == 2)
 
     def test_rank_space(self) -> None:
         """alpha^L = H alpha and alpha^R = I alpha are computed once per span, and the split sum is all that is left."""

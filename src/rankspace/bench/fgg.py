@@ -1,12 +1,14 @@
 """Two questions about the generic engine: what does generality cost, and what does rank space gain?
 
 1. A dense PCFG against an inside algorithm written by hand, width by width, for that one model.
-2. A PCFG with decomposed rules in rank space against the same in factored state space, both on the generic engine; rank
-   space pays for its tables in every run. With few sentences the overhead of many small operations hides the gain.
+2. A PCFG with decomposed rules in rank space against the same in factored state space, both on the generic engine and
+   from the same parameters. Both use the emission of the words of the batch alone; rank space pays for its tables in
+   every run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +23,9 @@ from rankspace.lowrank import to_rank_space
 
 VOCABULARY = 1000
 TOLERANCE = 1e-5  # relative, of log Z in float32: rounding of sums of some thousand terms over 20 to 40 levels
+GRADIENT_TOLERANCE = 1e-5  # relative to the largest expected count of a parameter, for the same reason
+
+Factors = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]  # from parameters
 
 
 @dataclass(frozen=True)
@@ -97,15 +102,24 @@ def _rank_space(
     parameters = {name: distribution(generator, *shape).to(device) for name, shape in shapes.items()}
     words = torch.randint(VOCABULARY, (batch, sizes.length), generator=generator).to(device)
     leaves = {name: parameter.detach().requires_grad_() for name, parameter in parameters.items()}
-    state = GenericEngine(zoo.factored_pcfg(**parameters))
+    here, numbers = _for_words(parameters, words)
+    state = GenericEngine(zoo.factored_pcfg(**here))
     ranked = GenericEngine(to_rank_space(state.fgg))
-    _agree("rank space", ranked.log_z(words), "state space", state.log_z(words))
+    _same_tables(_over_ranks(here), ranked.fgg.tensors)
+
+    def run(engine: GenericEngine, factors: Factors, given: Mapping[str, Tensor]) -> Tensor:
+        here, numbers = _for_words(given, words)
+        return engine.log_z(numbers, factors=factors(here))
+
+    over_states, over_ranks = partial(run, state, _over_states), partial(run, ranked, _over_ranks)
+    _agree("rank space", over_ranks(parameters), "state space", over_states(parameters))
+    _agree_in_gradients("rank space", _slopes(over_ranks, leaves), "state space", _slopes(over_states, leaves), leaves)
     times = interleaved(
         {
-            "state_forward": lambda: state.log_z(words),
-            "rank_forward": lambda: ranked.log_z(words, factors=_tables(parameters)),
-            "state_both": lambda: state.log_z(words, factors=zoo.factored_pcfg(**leaves).tensors).sum().backward(),
-            "rank_both": lambda: ranked.log_z(words, factors=_tables(leaves)).sum().backward(),
+            "state_forward": lambda: over_states(parameters),
+            "rank_forward": lambda: over_ranks(parameters),
+            "state_both": lambda: _slopes(over_states, leaves),
+            "rank_both": lambda: _slopes(over_ranks, leaves),
         },
         sizes.repeats,
         device,
@@ -121,13 +135,50 @@ def _rank_space(
         "milliseconds": times,
         "faster_forward": times["state_forward"] / times["rank_forward"],
         "faster_both": times["state_both"] / times["rank_both"],
-        "estimated_cost": {"state": state.statistics(words).cost, "rank": ranked.statistics(words).cost},
+        "estimated_cost": {"state": state.statistics(numbers).cost, "rank": ranked.statistics(numbers).cost},
     }
 
 
-def _tables(parameters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The rank-space tables, computed anew from the parameters."""
-    return to_rank_space(zoo.factored_pcfg(**parameters)).tensors
+def _for_words(parameters: Mapping[str, Tensor], words: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
+    """The parameters for as many words as a batch can have, its own among them, and the batch in their numbers.
+
+    No other word has a part in it. There are as many for every batch of a size, so that one engine serves them all.
+    """
+    emission = parameters["emission"]
+    if words.numel() >= emission.shape[1]:
+        return parameters, words
+    absent = torch.ones(emission.shape[1], dtype=torch.bool, device=words.device).index_fill_(0, words.flatten(), False)
+    kept = absent.sort(stable=True).indices[: words.numel()].sort().values
+    return {**parameters, "emission": emission.index_select(1, kept)}, torch.searchsorted(kept, words)
+
+
+def _over_states(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The factors of `zoo.factored_pcfg`."""
+    root, head, left, right, emission = (parameters[name] for name in ("root", "head", "left", "right", "emission"))
+    return {"root": root, "U": head.T, "V": left, "W": right, "emission": emission}
+
+
+def _over_ranks(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tables that `to_rank_space` computes, as one product and without compiling the grammar again."""
+    root, head, left, right, emission = (parameters[name] for name in ("root", "head", "left", "right", "emission"))
+    above, below = torch.cat([left, right, root[None]]), torch.cat([head, emission], 1)
+    tables = (above @ below).split([len(left), len(right), 1])
+    (h, j), (i, k), (l, words) = (table.split([head.shape[1], emission.shape[1]], 1) for table in tables)
+    return {"H": h, "I": i, "J": j, "K": k, "L": l[0], "root*emission": words[0]}
+
+
+def _same_tables(tables: Mapping[str, Tensor], compiled: Mapping[str, Tensor]) -> None:
+    """Raises RankspaceError unless both name the same tables and agree in them."""
+    same = tables.keys() == compiled.keys() and all(
+        torch.allclose(table, compiled[name], rtol=TOLERANCE, atol=0) for name, table in tables.items()
+    )
+    if not same:
+        raise RankspaceError("bench fgg: the tables differ from those of to_rank_space; nothing was timed.")
+
+
+def _slopes(log_z: Callable[[Mapping[str, Tensor]], Tensor], leaves: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """Forward and backward: the gradient of the sum of log Z with respect to each parameter."""
+    return torch.autograd.grad(log_z(leaves).sum(), list(leaves.values()))
 
 
 def _counts(engine: GenericEngine, sizes: Sizes) -> list[dict[str, int]]:
@@ -144,6 +195,19 @@ def _agree(name: str, result: Tensor, other: str, expected: Tensor) -> None:
     error = ((result.double() - expected.double()).abs() / expected.double().abs()).max().item()
     if not error <= TOLERANCE:
         raise RankspaceError(f"bench fgg: {name} and {other} differ by {error:.1e} in log Z; nothing was timed.")
+
+
+def _agree_in_gradients(
+    name: str, result: Sequence[Tensor], other: str, expected: Sequence[Tensor], leaves: Mapping[str, Tensor]
+) -> None:
+    """Compares expected counts, parameter times derivative, which unlike derivatives are on one scale."""
+    for (label, leaf), left, right in zip(leaves.items(), result, expected, strict=True):
+        counts, wanted = (leaf.detach().double() * gradient.double() for gradient in (left, right))
+        error = ((counts - wanted).abs().max() / wanted.abs().max()).item()
+        if not error <= GRADIENT_TOLERANCE:
+            raise RankspaceError(
+                f"bench fgg: {name} and {other} differ by {error:.1e} in the gradient of {label}; nothing was timed."
+            )
 
 
 def distribution(generator: torch.Generator, *shape: int) -> Tensor:

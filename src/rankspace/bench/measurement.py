@@ -16,14 +16,18 @@ from rankspace import __version__
 
 
 def interleaved(
-    programs: Mapping[str, Callable[[], Any]], repeats: int, device: torch.device, tick: Callable[[], None]
+    programs: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    device: torch.device,
+    tick: Callable[[], None],
+    warm_up: bool = True,
 ) -> dict[str, float]:
     """Median milliseconds of each program, run in turns so that a busy machine slows all of them alike.
 
-    Each runs once beforehand. `tick` is called after each timed run.
+    Each runs once beforehand, unless `warm_up` is false. `tick` is called after each timed run.
     """
     times: dict[str, list[float]] = {name: [] for name in programs}
-    for program in programs.values():
+    for program in programs.values() if warm_up else ():
         program()
     for _ in range(repeats):
         for name, program in programs.items():

@@ -1,88 +1,123 @@
 """`rankspace bench`: measurements that check their own results, as tables or JSON."""
 
+from collections.abc import Callable
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rankspace.cli.output import print_json, print_line, print_pairs, print_table
+from rankspace.cli.bench_tables import show_fgg, show_suite
+from rankspace.cli.output import print_json
 from rankspace.errors import RankspaceError
 from rankspace.files import whole_file
 
 app = typer.Typer(help="Measure speed; each result is checked in the run that times it.", no_args_is_help=True)
 
-
-@app.callback()
-def _group() -> None:
-    """Keeps `fgg` a sub-command while it is the only one."""
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: checks that it runs, says nothing of speed.")]
+Alone = Annotated[bool, typer.Option("--alone", help="These sizes only: none around them, no packages, no growth.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON object to this file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Rank = Annotated[int, typer.Option(min=1, help="Its rank.")]
+Batch = Annotated[int, typer.Option(min=1, help="Sentences in a batch.")]
+Length = Annotated[int, typer.Option(min=2, help="Words in a sentence.")]
+Vocabulary = Annotated[int, typer.Option(min=1, help="Words in the vocabulary.")]
 
 
 @app.command("fgg")
 def bench_fgg(
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     states: Annotated[int, typer.Option(min=1, help="States of the decomposed PCFG.")] = 2000,
-    rank: Annotated[int, typer.Option(min=1, help="Its rank.")] = 50,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes: checks that it runs, says nothing of speed.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Also write the JSON object to this file.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    rank: Rank = 50,
+    quick: Quick = False,
+    output: Output = None,
+    json: Json = False,
 ) -> None:
     """The generic engine: what generality costs, and what rank space gains."""
-    import torch
-
+    place = _place("fgg", device, output)
     from rankspace.bench import fgg
 
-    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
-        raise RankspaceError(f"bench fgg: device {device!r} is not to be had here; use cpu" + _or_cuda(torch) + ".")
-    if output is not None and not output.absolute().parent.is_dir():
-        raise RankspaceError(f"bench fgg: there is no folder {output.absolute().parent} to write {output.name} into.")
     sizes = fgg.QUICK if quick else fgg.Sizes(states=states, rank=rank)
-    result = _with_progress(fgg, sizes, torch.device(device))
-    if output is not None:
-        _write(output, result)
-    print_json(result) if json else _show(result)
+    result = _with_progress("fgg", fgg.num_runs(sizes), lambda tick: fgg.run(sizes, place, tick))
+    _report(result, output, None if json else show_fgg)
 
 
-def _or_cuda(torch: Any) -> str:
-    return " or cuda" if torch.cuda.is_available() else ""
+@app.command("chain")
+def bench_chain(
+    device: Device = "cpu",
+    states: Annotated[int, typer.Option(min=1, help="States of the rank-space HMM.")] = 4096,
+    rank: Rank = 256,
+    batch: Batch = 16,
+    length: Length = 64,
+    vocabulary: Vocabulary = 1000,
+    alone: Alone = False,
+    quick: Quick = False,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Rank-space HMMs, forward and backward: against autograd, against packages, and against the claimed costs."""
+    place = _place("chain", device, output)
+    from rankspace.bench import chain
+
+    size = chain.Size(states, rank, batch, length, vocabulary)
+    suite = chain.quick_suite(place) if quick else chain.suite(size, place, alone)
+    _report(_with_progress("chain", suite.num_runs, suite.run), output, None if json else show_suite)
 
 
-def _with_progress(fgg: Any, sizes: Any, device: Any) -> dict[str, Any]:
+@app.command("tree")
+def bench_tree(
+    device: Device = "cpu",
+    nonterminals: Annotated[int, typer.Option(min=1, help="Nonterminals of the rank-space PCFG.")] = 450,
+    preterminals: Annotated[int, typer.Option(min=1, help="Its preterminals.")] = 900,
+    rank: Rank = 100,
+    batch: Batch = 16,
+    length: Length = 40,
+    vocabulary: Vocabulary = 1000,
+    alone: Alone = False,
+    quick: Quick = False,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Rank-space PCFGs, forward and backward: against autograd, against torch-struct, and against the claimed costs."""
+    place = _place("tree", device, output)
+    from rankspace.bench import tree
+
+    size = tree.Size(nonterminals, preterminals, rank, batch, length, vocabulary)
+    suite = tree.quick_suite(place) if quick else tree.suite(size, place, alone)
+    _report(_with_progress("tree", suite.num_runs, suite.run), output, None if json else show_suite)
+
+
+def _place(command: str, device: str, output: Path | None) -> Any:
+    """The device, after what can be known to fail beforehand."""
+    import torch
+
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        other = " or cuda" if torch.cuda.is_available() else ""
+        raise RankspaceError(f"bench {command}: device {device!r} is not to be had here; use cpu{other}.")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise RankspaceError(
+            f"bench {command}: there is no folder {output.absolute().parent} to write {output.name} into."
+        )
+    return torch.device(device)
+
+
+def _with_progress(command: str, total: int, run: Callable[[Callable[[], None]], dict[str, Any]]) -> dict[str, Any]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = TextColumn("bench fgg"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeRemainingColumn()
+    title = TextColumn(f"bench {command}")
+    columns = title, BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=fgg.num_runs(sizes))
-        result: dict[str, Any] = fgg.run(sizes, device, lambda: progress.advance(task))
-    return result
+        task = progress.add_task("", total=total)
+        return run(lambda: progress.advance(task))
 
 
-def _write(path: Path, result: dict[str, Any]) -> None:
-    with whole_file(path) as file:
-        file.write_text(dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-def _show(result: dict[str, Any]) -> None:
-    print_pairs([(key, str(result[key])) for key in ("date", "commit", "device", "threads", "torch", "python")])
-    dense = "Dense PCFG: generic engine against an inside algorithm by hand"
-    decomposed = "Decomposed PCFG: rank space against state space, both on the generic engine"
-    _show_part(dense, result["generality"], ("slower_forward", "slower_both"))
-    for part in result["rank_space"]:
-        _show_part(decomposed, part, ("faster_forward", "faster_both"))
-    print_line("")
-    print_line("Contractions grow with levels, not with items")
-    counts = result["generality"]["counts"]
-    shown = ("batch", "length", "items", "applications", "levels", "shapes", "contractions")
-    print_table(shown, [[f"{row[name]:,}" for name in shown] for row in counts])
-
-
-def _show_part(title: str, part: dict[str, Any], ratios: tuple[str, ...]) -> None:
-    print_line("")
-    print_line(f"{title} ({', '.join(f'{name} {size}' for name, size in part['sizes'].items())})")
-    print_table(["run", "ms"], [(name.replace("_", " "), f"{ms:.1f}") for name, ms in part["milliseconds"].items()])
-    print_pairs([(name.replace("_", " "), f"{part[name]:.2f} x") for name in ratios])
+def _report(result: dict[str, Any], output: Path | None, show: Callable[[dict[str, Any]], None] | None) -> None:
+    if output is not None:
+        with whole_file(output) as file:
+            file.write_text(dumps(result, indent=1) + "\n", encoding="utf-8")
+    if show is None:
+        print_json(result)
+    else:
+        show(result)

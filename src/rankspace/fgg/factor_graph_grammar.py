@@ -1,5 +1,6 @@
 """Factor graph grammars: definition 5 of the paper, a grammar with domains and factors."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -212,7 +213,10 @@ class FGG:
             raise GrammarError(
                 f"{name}{self._used_in(label)} has dtype {factor.dtype}; give it a floating-point dtype."
             )
-        if factor.numel() == 0 or bool((factor >= 0).all() & factor.isfinite().all()):
+        if factor.numel() == 0:
+            return
+        least, largest = torch.aminmax(factor)  # NaN if any entry is, and then no comparison holds
+        if least.item() >= 0 and largest.item() < math.inf:
             return
         for verdict, fault in ((factor.isnan(), "NaN"), (factor.isinf(), "infinite"), (factor < 0, "negative")):
             if verdict.any():

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rankspace.inference.chain.backward import gradients, slopes
 from rankspace.inference.chain.forward import Chart, Recursion, log_totals, run_forward
 from rankspace.inference.chain.range_check import Support, lost_sentences
+from rankspace.inference.first_derivatives import first_derivatives_only
 
 
 def log_z(recursion: Recursion, support: Support) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
@@ -45,7 +45,7 @@ class _LogZ(torch.autograd.Function):
         return log_totals(recursion, chart), in_order
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         *tensors, outputs, powers, words, log_scale, totals, lost = ctx.saved_tensors
         recursion = ctx.recursion.like(tuple(tensors))

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rankspace.inference.chain.backward import summed_by
 from rankspace.inference.chain.forward import steps
@@ -26,6 +25,7 @@ from rankspace.inference.chain.semi_markov import (
     log_totals,
     lost_sentences,
 )
+from rankspace.inference.first_derivatives import first_derivatives_only
 from rankspace.inference.generic.scaled import power_of_two
 from rankspace.inference.ragged import Ragged
 
@@ -235,7 +235,7 @@ class _LogZ(torch.autograd.Function):
         return chains.layout.in_callers_order(log_z), in_order
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         *tensors, entry, entry_exponent, finished, finished_exponent, good = ctx.saved_tensors
         chart = Chart(entry, entry_exponent, finished, finished_exponent)

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankspace.errors import RankspaceError
 from rankspace.inference.dense_tree.groups import SpanGroup, num_long
 from rankspace.inference.dense_tree.inside import Chart, inside, span_scale
 from rankspace.inference.dense_tree.outside import Adjoint, Collector, outside
 from rankspace.inference.dense_tree.precision_loss import SupportOf, lost_sentences
 from rankspace.inference.dense_tree.weights import DenseWeights, root_rows
+from rankspace.inference.first_derivatives import first_derivatives_only
 from rankspace.inference.links import product
 from rankspace.inference.ragged import Ragged
 
@@ -112,9 +112,8 @@ class _LogPartition(torch.autograd.Function):
         return log_z, lost
 
     @staticmethod
+    @first_derivatives_only
     def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():  # create_graph=True
-            raise RankspaceError("log_prob: second derivatives need plain operations; give backend='autograd'.")
         rule, head, root, words, log_span, lost, *tables = ctx.saved_tensors
         weights = DenseWeights(rule, head, root, words, log_span, ctx.precision)
         layout, chart = ctx.layout, Chart(*tables)

@@ -7,7 +7,7 @@ item. For the PCFG in rank space these are alpha^L and alpha^R, their split sum,
 U^T is left for the end (Eq. 10 of the paper); both are found, not built in.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -42,6 +42,20 @@ class Message:
     def labels(self) -> tuple[str, ...]:
         return tuple(label for label, _ in self.factors)
 
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one message."""
+        size = dict(self.sizes)
+        return tuple(size[axis] for axis in self.output)
+
+    @cached_property
+    def order(self) -> tuple[int, ...] | None:
+        """Order of the axes of its only factor that makes this a matrix from items to messages; None if it is none."""
+        wanted = (*self.own, *self.output)
+        if len(self.factors) != 1 or len(set(wanted)) < len(wanted) or sorted(wanted) != sorted(self.factors[0][1]):
+            return None
+        return tuple(self.factors[0][1].index(axis) for axis in wanted)
+
     def contraction(self, rows: int) -> Contraction:
         """How to compute it for some rows of items at once."""
         operands = ((ITEM, *self.own), *(axes for _, axes in self.factors))
@@ -49,9 +63,12 @@ class Message:
 
 
 class Gathered(NamedTuple):
-    """A factor at observed nodes: the axes that remain, and which word indexes which of its axes."""
+    """A factor at observed nodes: the axes that remain, and which word indexes which of its axes.
 
-    label: str
+    Without a label it is the indicator of the word, for an observed node that others see.
+    """
+
+    label: str | None
     axes: Axes
     picked: tuple[tuple[int, int], ...]  # (axis of the factor, place among the shape's observed nodes)
 
@@ -71,7 +88,6 @@ class ContractionPlan:
     messages: tuple[Message, ...]
     message_axes: tuple[Axes, ...]
     gathered: tuple[Gathered, ...]
-    one_hot: tuple[tuple[str, int, int], ...]  # observed nodes that others see: axis, place among the observed, size
     meeting: tuple[tuple[str, Axes], ...]
     met: Axes
     after: tuple[tuple[str, Axes], ...]
@@ -82,27 +98,47 @@ class ContractionPlan:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Factors of the last two stages; one that stands twice is named twice."""
-        return (*(part.label for part in self.gathered), *(label for label, _ in (*self.meeting, *self.after)))
+        """Factors of the last two stages that are the same for all applications; one that stands twice comes twice."""
+        return tuple(label for label, _ in (*self.meeting, *self.after))
 
     @cached_property
     def all_labels(self) -> tuple[str, ...]:
         """Factors of all stages."""
-        return (*self.labels, *(label for message in self.messages for label in message.labels))
+        gathered = (part.label for part in self.gathered if part.label is not None)
+        return (*self.labels, *gathered, *(label for message in self.messages for label in message.labels))
+
+    @cached_property
+    def operands(self) -> tuple[Axes, ...]:
+        """Axes of what differs between applications: messages, then factors at words."""
+        return (*self.message_axes, *(part.axes for part in self.gathered))
+
+    @cached_property
+    def num_arrays(self) -> int:
+        """The most arrays that are multiplied between one table and the next."""
+        return max(len(self.operands) + len(self.labels), *(1 + len(message.factors) for message in self.messages), 1)
 
     @cached_property
     def elementwise(self) -> bool:
         """Whether the meeting is nothing but a product of arrays over the same axes."""
-        batched = [*self.message_axes, *(part.axes for part in self.gathered)]
-        return bool(batched) and not self.meeting and not self.one_hot and all(axes == self.met for axes in batched)
+        return bool(self.operands) and not self.meeting and all(axes == self.met for axes in self.operands)
 
-    def meeting_contraction(self, items: int, applications: int) -> Contraction:
-        """How to multiply messages, words and factors of a group and sum its applications."""
-        batched = [
-            *self.message_axes,
-            *(part.axes for part in self.gathered),
-            *((axis,) for axis, _, _ in self.one_hot),
-        ]
+    @cached_property
+    def kind(self) -> Hashable:
+        """What shapes have in common whose applications can be summed together: products of as many, then the same.
+
+        A shape whose meeting is more than a product has a kind of its own.
+        """
+        if not self.elementwise:
+            return id(self)
+        axes = [*self.met, *self.output, *self.alone, *(axis for _, ends in self.after for axis in ends)]
+        name = {axis: i for i, axis in enumerate(dict.fromkeys(axes))}
+        after = tuple((label, tuple(name[axis] for axis in ends)) for label, ends in self.after)
+        kept = tuple(name[axis] for axis in (*self.met, *self.output)), len(self.met), len(self.alone)
+        return len(self.operands), tuple(self.sizes[axis] for axis in name), after, kept
+
+    def meeting_contraction(self, items: int, applications: int, order: Sequence[int]) -> Contraction:
+        """How to multiply the operands of a group, given in some order, and its factors, and sum its applications."""
+        batched = [self.operands[i] for i in order]
         operands = (*((ITEM, APPLICATION, *axes) for axes in batched), *(axes for _, axes in self.meeting))
         lengths = {ITEM: items, APPLICATION: applications}
         lengths |= {axis: self.sizes[axis] for axes in operands for axis in axes if axis in self.sizes}
@@ -166,15 +202,16 @@ def _build(
     size = {_axis(i): sizes[label] for i, label in enumerate(shape.labels)}
     output = tuple(_axis(node) for node in shape.external)
     selected = _selected(shape)
-    gathered = tuple(_gather(part, shape, selected) for part in shape.factors if set(part.nodes) & set(selected))
-    one_hot = tuple((_axis(n), i, size[_axis(n)]) for i, n in enumerate(shape.observed) if n not in selected)
+    picked = [_gather(part, shape, selected) for part in shape.factors if set(part.nodes) & set(selected)]
+    seen = [Gathered(None, (_axis(n),), ((0, i),)) for i, n in enumerate(shape.observed) if n not in selected]
+    gathered = (*picked, *seen)
     by_stage: dict[int, list[tuple[str, Axes]]] = {}
     for part, stage in zip(shared, stages, strict=True):
         by_stage.setdefault(stage, []).append((str(part.name), _axes(part)))
     after = tuple(by_stage.get(AFTER, ()))
     meeting = tuple(by_stage.get(MEETING, ()))
     fixed = {*output, *(axis for _, axes in after for axis in axes)}
-    here = [axes for _, axes in meeting] + [g.axes for g in gathered] + [(axis,) for axis, _, _ in one_hot]
+    here = [axes for _, axes in meeting] + [part.axes for part in gathered]
 
     inputs = [[_axes(slot), *(axes for _, axes in by_stage.get(i, ()))] for i, slot in enumerate(shape.slots)]
     messages: list[Message] = []
@@ -195,11 +232,12 @@ def _build(
     present = {axis for axes in operands for axis in axes}
     met = tuple(axis for axis in size if axis in present and axis in fixed)
     total += counts.applications * _stage_flops(operands, met, size) + counts.items * MOVED * prod(size[a] for a in met)
-    touched = {axis for part in (*shape.factors, *shape.slots) for axis in _axes(part)}.union(a for a, _, _ in one_hot)
+    touched = {axis for part in (*shape.factors, *shape.slots) for axis in _axes(part)}
+    touched.update(axis for part in seen for axis in part.axes)
     alone = tuple(_axis(n) for n in range(len(shape.labels)) if n not in selected and _axis(n) not in touched)
     total += counts.items * _stage_flops([met, *(axes for _, axes in after)], output, size)
     return ContractionPlan(
-        tuple(messages), tuple(message_axes), gathered, one_hot, meeting, met, after, output, size, alone, total
+        tuple(messages), tuple(message_axes), gathered, meeting, met, after, output, size, alone, total
     )
 
 

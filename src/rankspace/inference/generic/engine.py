@@ -1,7 +1,7 @@
 """The generic engine: log Z of any acyclic FGG, or of one grammar over a ragged batch of sentences.
 
-All items of one topological level with the same rule shape are evaluated as one batched contraction. For the PCFG this
-is width-by-width parallelism; nothing in here knows of widths.
+All items of one topological level with rule shapes of one kind are evaluated as one batched contraction. For the PCFG
+this is width-by-width parallelism; nothing in here knows of widths.
 """
 
 import math
@@ -16,9 +16,12 @@ from rankspace.errors import GrammarError, RankspaceError, ShapeError
 from rankspace.fgg import FGG
 from rankspace.fgg.observation import Reading, word_label
 from rankspace.fgg.semirings import Log, Support
-from rankspace.inference.generic.linear_pass import Chart, Weights, differentiate, evaluate_group, run_linear
-from rankspace.inference.generic.program import Ends, Group, Program, Rows, build_program
-from rankspace.inference.generic.scaled import ZERO, times_power, too_low
+from rankspace.inference.generic.layout import Sizes
+from rankspace.inference.generic.linear_pass import Chart, Weights, evaluate_group, run_linear
+from rankspace.inference.generic.outside import differentiate
+from rankspace.inference.generic.plain_pass import run_plain
+from rankspace.inference.generic.program import Group, Program, build_program
+from rankspace.inference.generic.scaled import ZERO, shifted, too_low
 from rankspace.inference.generic.semiring_pass import run_semiring
 from rankspace.inference.generic.sketch import Sketch, sketch_grammar, sketch_sentence
 
@@ -71,16 +74,17 @@ class GenericEngine:
     ) -> Float[Tensor, "batch"]:
         """log Z of each sentence; differentiable in the factors of the FGG, or in those given in their place.
 
-        Padding is never read. -1 marks a word that is summed over. Memory is one number per entry of each item and
-        message, plus O(1) groups; time is that of `statistics(words, lengths).cost`, and about twice that backward.
+        Padding is never read. -1 marks a word that is summed over. Memory is one number per entry of each item, message
+        and factor at a word, and one per rule application, plus O(1) groups; time is that of
+        `statistics(words, lengths).cost`, and about twice that backward.
         """
         fgg = self.fgg.with_factors(factors) if factors else self.fgg
         _check_dtype(fgg)
-        sentences = _sentences(words.to(fgg.device), lengths, fgg.size(self.reading.label))
+        sentences = _sentences(words, lengths, fgg.size(self.reading.label))
         # by length, so that permuted batches share their programs
         order = sorted(range(len(sentences)), key=lambda b: len(sentences[b]))
         ordered = [sentences[b] for b in order]
-        result, low = _run(self._program(ordered), _joined(ordered), fgg.tensors)
+        result, low = _run(self._program(ordered), _joined(ordered, fgg.device), fgg.tensors)
         result = self._redo(result, low, ordered, fgg.tensors)
         return result[torch.tensor(order, device=fgg.device).argsort()] if order else result
 
@@ -88,17 +92,19 @@ class GenericEngine:
         """Counts of the program that `log_z` would run."""
         return _statistics(self._program(_sentences(words, lengths, self.fgg.size(self.reading.label))))
 
-    def _redo(self, result: Tensor, low: Tensor, sentences: Sequence[Tensor], factors: Mapping[str, Tensor]) -> Tensor:
+    def _redo(
+        self, result: Tensor, low: Tensor, sentences: Sequence[Sequence[int]], factors: Mapping[str, Tensor]
+    ) -> Tensor:
         """The result with the sentences that left the range of the dtype computed again in log space."""
         again = low.nonzero().reshape(-1)
         if not len(again):
             return result
         chosen = [sentences[b] for b in again.tolist()]
-        redone = _in_log_space(self._program(chosen), factors, _joined(chosen))
+        redone = _in_log_space(self._program(chosen), factors, _joined(chosen, self.fgg.device))
         return result.index_put((again,), redone.to(result.dtype))
 
-    def _program(self, sentences: Sequence[Tensor]) -> Program:
-        keys = [(len(row), tuple((row == OPEN).nonzero().reshape(-1).tolist())) for row in sentences]
+    def _program(self, sentences: Sequence[Sequence[int]]) -> Program:
+        keys = [(len(row), tuple(i for i, word in enumerate(row) if word == OPEN)) for row in sentences]
         device = self.fgg.device
         name = (device, *keys)
         if name not in self._programs:
@@ -120,7 +126,7 @@ def log_z(fgg: FGG) -> Float[Tensor, ""]:
     _check_start(fgg)
     _check_dtype(fgg)
     program, words = _conjoined_program(fgg)
-    used = {label for level in program.levels for group in level.groups for label in group.plan.all_labels}
+    used = {label for plan in program.plans for label in plan.all_labels}
     tensors = {label: factor for label, factor in fgg.tensors.items() if label in used}
     result, low = _run(program, words, tensors)
     if bool(low.any()):
@@ -133,9 +139,9 @@ def _check_dtype(fgg: FGG) -> None:
         raise GrammarError(f"generic engine: factors are {fgg.dtype}; give them as float32 or float64.")
 
 
-def _joined(sentences: Sequence[Tensor]) -> Tensor:
+def _joined(sentences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     """The words of all sentences, one after the other."""
-    return torch.cat([*sentences]) if sentences else torch.zeros(0, dtype=torch.int64)
+    return torch.tensor([word for sentence in sentences for word in sentence], dtype=torch.int64, device=device)
 
 
 def _check_start(fgg: FGG) -> None:
@@ -151,7 +157,7 @@ def statistics(fgg: FGG) -> Statistics:
 def _conjoined_program(fgg: FGG) -> tuple[Program, Tensor]:
     sketch, words = sketch_grammar(fgg)
     sizes = {name: len(domain) for name, domain in fgg.domains.items()}
-    program = build_program([sketch], [len(words)], sizes).to(fgg.device)
+    program = build_program([sketch], [len(words)], sizes, conjoined=True).to(fgg.device)
     return program, torch.tensor(words, dtype=torch.int64, device=fgg.device)
 
 
@@ -167,12 +173,11 @@ class _LogZ(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, program: Program, words: Tensor, labels: tuple[str, ...], *tensors: Tensor) -> Any:
-        weights = Weights(dict(zip(labels, tensors, strict=True)))
-        chart = run_linear(program, weights, words)
-        mantissa, exponent = _roots(program, chart, weights.like)
+        weights, chart, low, full = _evaluate(program, dict(zip(labels, tensors, strict=True)), words)
+        mantissa, exponent = _roots(program, chart)
         log = torch.where(mantissa > 0, mantissa.double().log() + exponent.double() * math.log(2), -torch.inf)
-        low = _too_low(program, chart, weights.like) | _lost(program, chart, weights, words) | _narrowed(weights)
         ctx.program, ctx.weights, ctx.chart, ctx.words, ctx.labels = program, weights, chart, words, labels
+        ctx.full = full
         ctx.mark_non_differentiable(low)
         return log.to(mantissa.dtype), low
 
@@ -181,69 +186,77 @@ class _LogZ(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             raise RankspaceError("log_z: second derivatives are not available; use sum_product(fgg, 'real').")
         program, weights, chart = ctx.program, ctx.weights, ctx.chart
-        mantissa, _ = _roots(program, chart, weights.like)
-        slope = torch.where(mantissa > 0, gradient / torch.where(mantissa > 0, mantissa, 1), 0)
-        roots = {ends: torch.zeros_like(table.mantissa) for ends, table in chart.items.items()}
-        for b, root in enumerate(program.roots):
-            if root is not None:
-                roots[root[0]][root[1]] = slope[b]
-        found = differentiate(program, chart, weights, ctx.words, roots)
+        mantissa = chart.tables[()].mantissa[program.roots, 0]
+        slope = torch.where(mantissa > 0, gradient[program.possible] / torch.where(mantissa > 0, mantissa, 1), 0)
+        found = differentiate(program, chart, weights, ctx.words, slope, ctx.full)
         return None, None, None, *(_unscaled(found[label], weights, label) for label in ctx.labels)
 
 
 def _unscaled(gradient: Tensor, weights: Weights, label: str) -> Tensor:
     """The derivative with respect to a factor, from that with respect to its mantissa; zero at weights of zero."""
-    return times_power(gradient * weights.positive[label], -weights.exponent[label])
+    return shifted(torch.where(weights.given[label] > 0, gradient, 0), -weights.shift[label])
 
 
-def _roots(program: Program, chart: Chart, like: Tensor) -> tuple[Tensor, Tensor]:
+def _roots(program: Program, chart: Chart) -> tuple[Tensor, Tensor]:
     """Mantissa and exponent of each sentence; zero where nothing can be derived."""
-    mantissa = torch.zeros(len(program.roots), dtype=like.dtype, device=like.device)
-    exponent = torch.full((len(program.roots),), ZERO, dtype=torch.int32, device=like.device)
-    for b, root in enumerate(program.roots):
-        if root is not None:
-            mantissa[b] = chart.items[root[0]].mantissa[root[1]]
-            exponent[b] = chart.items[root[0]].exponent[root[1]]
+    table = chart.tables[()]
+    mantissa = table.mantissa.new_zeros(program.num_sentences)
+    exponent = table.exponent.new_full((program.num_sentences,), ZERO)
+    mantissa[program.possible] = table.mantissa[program.roots, 0]
+    exponent[program.possible] = table.exponent[program.roots]
     return mantissa, exponent
 
 
-def _narrowed(weights: Weights) -> Tensor:
+def _evaluate(program: Program, factors: Mapping[str, Tensor], words: Tensor) -> tuple[Weights, Chart, Tensor, bool]:
+    """Weights and chart, which sentences these cannot be trusted for, and whether the chart has no zero.
+
+    Plain arithmetic is tried first; the whole batch is scaled where that does not do.
+    """
+    low = torch.zeros(program.num_sentences, dtype=torch.bool, device=words.device)
+    weights = Weights(factors, scaled=False)
+    found = run_plain(program, weights, words)
+    if found is not None:
+        return weights, found, low, True
+    weights = Weights(factors, scaled=True)
+    chart = run_linear(program, weights, words)
+    full = chart.least() > 0
+    low = low | _narrowed(weights) | _too_low(program, chart)
+    return weights, chart, low if full else low | _lost(program, chart, weights, words), full
+
+
+def _narrowed(weights: Weights) -> bool:
     """Whether some factor spans more than the range of its dtype, so that its mantissa lost entries."""
-    lost = [(weights.positive[label] & (mantissa == 0)).any() for label, mantissa in weights.mantissa.items()]
-    return torch.stack(lost).any()
+    return any(
+        bool(((weights.given[label] > 0) & (mantissa == 0)).any()) for label, mantissa in weights.mantissa.items()
+    )
 
 
-def _too_low(program: Program, chart: Chart, like: Tensor) -> Tensor:
+def _too_low(program: Program, chart: Chart) -> Tensor:
     """Sentences with an item so low as a whole that rounding no longer explains what was lost."""
-    result = torch.zeros(len(program.roots), dtype=torch.bool, device=like.device)
-    if chart.tops and bool(too_low(torch.cat([top for _, _, top in chart.tops])).any()):
-        for ends, rows, top in chart.tops:
-            result[program.sentence_of[ends][rows.numbers[too_low(top)]]] = True
+    result = torch.zeros(program.num_sentences, dtype=torch.bool, device=program.roots.device)
+    if chart.tops and bool(too_low(torch.cat(chart.tops)).any()):
+        groups = (group for level in program.levels for group in level.groups)
+        for group, top in zip(groups, chart.tops, strict=True):
+            result[program.owners[group.table][group.rows.numbers[too_low(top)]]] = True
     return result
 
 
 def _lost(program: Program, chart: Chart, weights: Weights, words: Tensor) -> Tensor:
-    """Sentences with a zero, in some group or message, that should not be there."""
-    lost = torch.zeros(len(program.roots), dtype=torch.bool, device=words.device)
-    tables = [*(table.mantissa for table in chart.items.values()), *chart.messages.values()]
-    if not any(bool((table == 0).any()) for table in tables) and not any(map(bool, chart.holes)):
-        return lost
+    """Sentences with a zero, in some row or in what some group adds to an item, that should not be there."""
+    lost = torch.zeros(program.num_sentences, dtype=torch.bool, device=words.device)
 
-    def mark(ends: Ends, rows: Rows, values: Tensor, possible: Tensor) -> None:
-        gone = ((values == 0) & (possible > 0)).reshape(len(values), -1).any(1)
-        lost[program.sentence_of[ends][rows.numbers[gone]]] = True
+    def mark(table: Sizes, rows: Tensor, values: Tensor, possible: Tensor) -> None:
+        gone = ((values == 0) & (possible > 0)).any(1)
+        lost[program.owners[table][rows[gone]]] = True
 
     def compare(group: Group, possible: Tensor) -> None:
-        mark(group.ends, group.rows, evaluate_group(group, chart, weights, words)[0].mantissa, possible)
+        if group.shared:  # elsewhere the items show it
+            part, _, _ = evaluate_group(group, chart, weights)
+            mark(group.table, group.rows.numbers, part.mantissa, possible)
 
-    support = Support()
-    possible = {label: positive.to(weights.like.dtype) for label, positive in weights.positive.items()}
-    found = run_semiring(program, support, possible, words, compare)
-    for ends, table in chart.items.items():
-        mark(ends, program.all_rows(ends), table.mantissa, found.items[ends])
-    for level in program.levels:
-        for message, rows, _ in level.passing:
-            mark(message.ends, rows, rows.take(chart.messages[message]), rows.take(found.messages[message]))
+    possible = {label: (factor > 0).to(factor.dtype) for label, factor in weights.given.items()}
+    for table, values in run_semiring(program, Support(), possible, words, compare).items():
+        mark(table, torch.arange(len(values), device=words.device), chart.tables[table].mantissa, values)
     return lost
 
 
@@ -251,11 +264,11 @@ def _in_log_space(program: Program, factors: Mapping[str, Tensor], words: Tensor
     log = Log()
     factors = factors or {"1": torch.ones(1)}
     tables = run_semiring(program, log, {label: log.lift(factor.double()) for label, factor in factors.items()}, words)
-    impossible = log.zeros((), next(iter(factors.values())).double())
-    return torch.stack([impossible if root is None else tables.items[root[0]][root[1]] for root in program.roots])
+    result = log.zeros((program.num_sentences,), next(iter(tables.values())))
+    return result.index_copy(0, program.possible, tables[()][program.roots, 0])
 
 
-def _sentences(words: Tensor, lengths: Tensor | None, size: int) -> list[Tensor]:
+def _sentences(words: Tensor, lengths: Tensor | None, size: int) -> list[list[int]]:
     """The words of each sentence without its padding, checked."""
     if words.dim() != 2 or words.is_floating_point():
         raise ShapeError(
@@ -265,24 +278,23 @@ def _sentences(words: Tensor, lengths: Tensor | None, size: int) -> list[Tensor]
     counts = [longest] * batch if lengths is None else lengths.tolist()
     if len(counts) != batch or any(not 0 <= count <= longest for count in counts):
         raise ShapeError(f"log_z: lengths {counts[:8]} do not fit words of shape ({batch}, {longest}).")
-    rows = [row[:count] for row, count in zip(words, counts, strict=True)]
-    for b, row in enumerate(rows):
-        if len(row) and not bool(((row >= OPEN) & (row < size)).all()):
+    sentences = [row[:count] for row, count in zip(words.tolist(), counts, strict=True)]
+    for b, sentence in enumerate(sentences):
+        if sentence and not OPEN <= min(sentence) <= max(sentence) < size:
             raise ShapeError(f"log_z: sentence {b} has a word outside of 0..{size - 1} (and -1 for an open one).")
-    return rows
+    return sentences
 
 
 def _statistics(program: Program) -> Statistics:
     groups = [group for level in program.levels for group in level.groups]
-    plans = {id(group.plan): group.plan for group in groups}
     conclusions = sum(group.last is not None for group in groups)
     passing = sum(len(level.passing) for level in program.levels)
     return Statistics(
         levels=len(program.levels),
-        shapes=len(plans),
+        shapes=len(program.plans),
         groups=len(groups),
         contractions=len(groups) + conclusions + passing,
         items=program.num_items,
         applications=program.num_applications,
-        cost=sum(plan.cost for plan in plans.values()),
+        cost=sum(plan.cost for plan in program.plans),
     )

@@ -1,11 +1,9 @@
-"""A program evaluated in scaled linear space, with an explicit backward pass.
+"""A program evaluated in scaled linear space: mantissas in the tables, integer exponents beside them.
 
-Forward: each group is one meeting and one conclusion on mantissas, with integer exponents beside them. Backward: the
-same groups in reverse order; each is recomputed from the tables and differentiated on its own, so nothing but the
-tables (one number per entry of each item and message) is kept between the passes.
+Each group is one meeting and one conclusion on mantissas; its applications are weighed by powers of two.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -14,70 +12,114 @@ from torch import Tensor
 
 from rankspace.fgg.semirings import Real
 from rankspace.inference.generic.contraction_plan import Message
-from rankspace.inference.generic.program import Ends, Group, Passing, Program, Rows
+from rankspace.inference.generic.layout import Lookup, Sizes
+from rankspace.inference.generic.program import Group, Passing, Program
 from rankspace.inference.generic.scaled import (
     ZERO,
     Scaled,
+    half_to_the,
     lowest,
     normalise,
     plus,
     power_of_two,
-    scale_factor,
-    times_power,
+    shifted,
 )
-from rankspace.inference.generic.stages import batched, conclude, meet, send
+from rankspace.inference.generic.stages import conclude, gather, look_up, meet, send
 
 REAL = Real()
 
 
 class Weights:
-    """Factors in scaled form, each with one exponent."""
+    """Factors in scaled form, each with one exponent: its largest entry in [1/2, 1), and no entry lost.
 
-    def __init__(self, factors: Mapping[str, Tensor]) -> None:
-        scaled = {label: scale_factor(factor.detach()) for label, factor in factors.items()}
-        self.mantissa = {label: factor.mantissa for label, factor in scaled.items()}
-        self.exponent = {label: factor.exponent for label, factor in scaled.items()}
-        self.positive = {label: factor > 0 for label, factor in factors.items()}
+    Or, if they are not `scaled`, as they are.
+    """
+
+    def __init__(self, factors: Mapping[str, Tensor], scaled: bool) -> None:
+        self.given = {label: factor.detach() for label, factor in factors.items()}
+        self.shift, self.exponent = dict.fromkeys(factors, 0), dict.fromkeys(factors, 0)
+        self.mantissa = self.given
+        if scaled:
+            tops = [factor.max() if factor.numel() else factor.new_zeros(()) for factor in self.given.values()]
+            fractions, exponents = (numbers.tolist() for numbers in torch.frexp(torch.stack(tops)))
+            self.shift = dict(zip(factors, exponents, strict=True))
+            self.exponent = {
+                label: shift if fraction else ZERO
+                for (label, shift), fraction in zip(self.shift.items(), fractions, strict=True)
+            }
+            self.mantissa = {label: shifted(factor, -self.shift[label]) for label, factor in self.given.items()}
         self.like = next(iter(self.mantissa.values()))
-        self._totals: dict[tuple[str, ...], Tensor] = {}
+        self._bundles: dict[int, Scaled] = {}
 
-    def total(self, labels: tuple[str, ...]) -> Tensor:
+    def total(self, labels: Sequence[str]) -> int:
         """Sum of the exponents of some factors."""
-        if labels not in self._totals:
-            total = torch.zeros((), dtype=torch.int32, device=self.like.device)
-            for label in labels:
-                total = plus(total, self.exponent[label])
-            self._totals[labels] = total
-        return self._totals[labels]
+        return max(ZERO, sum(self.exponent[label] for label in labels))
+
+    def bundle(self, passing: Passing) -> Scaled:
+        """The matrix [entry of an item, entries of all messages] of a bundle, and an exponent for each message."""
+        if passing.number not in self._bundles:
+            messages = passing.messages
+            matrices = [message for message in messages if message.order is not None]
+            parts = [items_first(message, self.mantissa[message.labels[0]]) for message in matrices]
+            rows = [part.reshape(part.shape[: len(messages[0].own)].numel(), -1) for part in parts]
+            totals = [self.total(message.labels) for message in messages]
+            exponent = torch.tensor(totals, dtype=torch.int32, device=self.like.device)
+            self._bundles[passing.number] = Scaled(torch.cat(rows, 1) if rows else self.like[:0], exponent)
+        return self._bundles[passing.number]
+
+
+def items_first(message: Message, factor: Tensor) -> Tensor:
+    """A view of the factor of a message whose first axes are those of the items."""
+    return factor.permute(message.order or ())
+
+
+class Kept(NamedTuple):
+    """How a group came by its items: what is needed to differentiate it. All None in plain arithmetic."""
+
+    power: Tensor | None = None  # what its applications are weighed by, [item, application]; None where all count alike
+    base: Tensor | None = None  # the exponents that these are relative to, [item]
+    scale: Tensor | None = None  # the power of two that the sums were multiplied with, [item]
 
 
 class Chart(NamedTuple):
-    """Items of a batch in scaled form, their messages, and the largest entries met on the way, before scaling.
+    """The tables of a batch in scaled form, [row, entry], and what else was found on the way.
 
     A message has the exponents of its items and of its factors: its numbers are only moderately smaller than one.
     """
 
-    items: dict[Ends, Scaled]
-    messages: dict[Message, Tensor]
-    tops: list[tuple[Ends, Rows, Tensor]]  # type and rows of some items, and the largest raw entry of each
-    holes: list[Tensor]  # whether a group has zeros that other groups with the same items may have covered
+    tables: dict[Sizes, Scaled]
+    kept: list[Kept]  # of each group
+    tops: list[Tensor]  # the largest entry of each item of each group, before scaling
+    hidden: list[Tensor]  # the least entries of groups to whose items others add, which may cover them
+    word_scales: list[Tensor]  # the powers of two that the rows of each lookup were multiplied with, if any
 
-    def mantissa(self, message: Message) -> Tensor:
-        return self.items[message.ends].mantissa if message.is_identity else self.messages[message]
+    @classmethod
+    def empty(cls, program: Program, like: Tensor) -> "Chart":
+        return cls({table: _table(program.shape(table), like) for table in program.owners}, [], [], [], [])
+
+    def least(self) -> float:
+        """The least entry of all rows, and of all groups whose items have others."""
+        least = [table.mantissa.amin() for table in self.tables.values() if table.mantissa.numel()]
+        return torch.stack([*least, *self.hidden]).amin().item() if least else 1.0
 
 
+@torch.inference_mode()  # it saves a seventh of the time of many small operations
 def run_linear(program: Program, weights: Weights, words: Tensor) -> Chart:
-    """Every item and message, bottom up."""
-    chart = Chart({ends: _table(program.item_shape(ends), weights.like) for ends in program.num_rows}, {}, [], [])
+    """Every row, bottom up."""
+    chart = Chart.empty(program, weights.like)
+    for lookup in program.lookups:
+        _look_up(lookup, chart, weights, words)
     for level in program.levels:
         for group in level.groups:
-            part, largest = evaluate_group(group, chart, weights, words)
-            chart.tops.append((group.ends, group.rows, largest))
+            part, kept, top = evaluate_group(group, chart, weights)
+            chart.kept.append(kept)
+            chart.tops.append(top)
             if group.shared:
-                chart.holes.append((part.mantissa == 0).any())
-            _store(chart.items[group.ends], group.rows, part, first=group.first)
+                chart.hidden.append(part.mantissa.amin())
+            _store(chart.tables[group.table], group, part)
         for passing in level.passing:
-            _pass_on(program, passing, chart, weights)
+            send_on(passing, chart, weights)
+            _send_exponents(passing, chart, weights)
     return chart
 
 
@@ -87,168 +129,85 @@ def _table(shape: Sequence[int], like: Tensor) -> Scaled:
     return Scaled(like.new_zeros(tuple(shape)), exponent)
 
 
-def evaluate_group(group: Group, chart: Chart, weights: Weights, words: Tensor) -> tuple[Scaled, Tensor]:
-    """One group: [item, *endpoints] with an exponent per item, and the largest entry of each before scaling."""
-    relative, top = _exponents(group, chart, weights)
-    met = _meet(group, _rows(group, chart), relative, words, weights.mantissa, weights.like)
-    result, largest = normalise(conclude(REAL, group, met, weights.mantissa), 1)
-    return Scaled(result.mantissa, plus(result.exponent, top)), largest
+def _look_up(lookup: Lookup, chart: Chart, weights: Weights, words: Tensor) -> None:
+    table = chart.tables[lookup.table]
+    lookup.rows.put(table.mantissa, look_up(REAL, lookup, words, weights.mantissa, weights.like))
+    lookup.rows.take(table.exponent).fill_(0 if lookup.label is None else weights.exponent[lookup.label])
 
 
-def _meet(
-    group: Group,
-    messages: Sequence[Tensor],
-    relative: Tensor | None,
-    words: Tensor,
-    factors: Mapping[str, Tensor],
-    like: Tensor,
+def evaluate_group(group: Group, chart: Chart, weights: Weights) -> tuple[Scaled, Kept, Tensor]:
+    """One group, [item, entry] with an exponent per item; how it came about; the largest entries before scaling."""
+    power, base = _relative(_exponents(group, chart, weights), weights.like.dtype)
+    met = weighted_meeting(group, operands(group, chart), power, weights.mantissa, weights.like)
+    raw = met if group.last is None else conclude(REAL, group, met, weights.mantissa)
+    mantissa, exponent, scale, top = normalise(raw.reshape(group.rows.length, -1))
+    return Scaled(mantissa, plus(exponent, base)), Kept(power, base, scale), top
+
+
+def operands(group: Group, chart: Chart) -> list[Tensor]:
+    """The operands of a group: [item, application, entry]."""
+    blocks = [gather(chart.tables[block.table].mantissa, block) for block in group.operands]
+    return [operand for block in blocks for operand in block.unbind()]
+
+
+def _exponents(group: Group, chart: Chart, weights: Weights) -> Tensor:
+    """Exponents of the applications of a group: [item, application]."""
+    total = weights.total(group.plan.labels)
+    if not group.operands:
+        return torch.full((group.rows.length, group.repeats), total, device=weights.like.device)
+    parts = [gather(chart.tables[block.table].exponent, block).sum(0) for block in group.operands]
+    found = reduce(torch.add, parts)
+    return found + total if total else found
+
+
+def _relative(exponents: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
+    """Powers of two relative to the largest exponent of each item, and that exponent; None for one application."""
+    if exponents.shape[1] == 1:
+        return None, exponents[:, 0]
+    base = exponents.amax(1)
+    return half_to_the(base[:, None] - exponents, dtype), base
+
+
+def weighted_meeting(
+    group: Group, operands: Sequence[Tensor], power: Tensor | None, factors: Mapping[str, Tensor], like: Tensor
 ) -> Tensor:
-    """The meeting with each application weighed by 2^relative [item, application], where there are several."""
-    if relative is None or not messages:
-        return meet(REAL, group, messages, words, factors, like)
-    power = power_of_two(relative, like.dtype)
+    """The meeting of operands [item, application, entry] with each application weighed by its power."""
     if group.plan.elementwise:
-        product = reduce(torch.mul, batched(group, messages, words, factors))
-        met = torch.bmm(power[:, None], product.reshape((*power.shape, -1)))
-        return met.reshape((len(group.rows), *product.shape[2:]))
-    arrays = list(messages)
-    least = min(range(len(arrays)), key=lambda i: arrays[i].numel())
-    arrays[least] = arrays[least] * _trailing(power, arrays[least])
-    return meet(REAL, group, arrays, words, factors, like)
+        product = reduce(torch.mul, operands)
+        if group.repeats > 1:
+            product = product.sum(1) if power is None else torch.bmm(power[:, None], product)
+        return product if group.last is None else product.reshape(group.rows.length, *group.operands[0].table)
+    arrays = list(operands)
+    if power is not None and arrays:
+        least = min(range(len(arrays)), key=lambda i: arrays[i].numel())
+        arrays[least] = arrays[least] * power[:, :, None]
+    return meet(REAL, group, arrays, factors, like)
 
 
-def _store(table: Scaled, rows: Rows, part: Scaled, first: bool) -> None:
+def _store(table: Scaled, group: Group, part: Scaled) -> None:
     """Adds what a group found into a table; an item occurs once in each group."""
-    if not first:
-        old = rows.take(table.exponent)
-        top = torch.maximum(old, part.exponent)
-        kept = rows.take(table.mantissa) * _trailing(power_of_two(old - top, part.mantissa.dtype), part.mantissa)
-        added = part.mantissa * _trailing(power_of_two(part.exponent - top, part.mantissa.dtype), part.mantissa)
-        part = Scaled(torch.threshold(kept + added, lowest(kept.dtype), 0), top)
-    rows.put(table.mantissa, part.mantissa)
-    rows.put(table.exponent, part.exponent)
+    mantissa, exponent = part
+    if not group.first:
+        old = group.rows.take(table.exponent)
+        top = torch.maximum(old, exponent)
+        kept = group.rows.take(table.mantissa) * power_of_two(old - top, mantissa.dtype)[:, None]
+        added = mantissa * power_of_two(exponent - top, mantissa.dtype)[:, None]
+        mantissa, exponent = torch.threshold(kept + added, lowest(kept.dtype), 0), top
+    group.rows.put(table.mantissa, mantissa)
+    group.rows.put(table.exponent, exponent)
 
 
-def _pass_on(program: Program, passing: Passing, chart: Chart, weights: Weights) -> None:
-    message, rows, _ = passing
-    sent = send(REAL, passing, rows.take(chart.items[message.ends].mantissa), weights.mantissa)
-    if message not in chart.messages:  # rows that are never sent hold no zero to wonder about
-        chart.messages[message] = sent.new_ones((program.num_rows[message.ends], *sent.shape[1:]))
-    rows.put(chart.messages[message], sent)
-
-
-def _rows(group: Group, chart: Chart) -> list[Tensor]:
-    """Messages of the children: [item, application, ...]."""
-    return [
-        _gather(chart.mantissa(message), rows)
-        for message, rows in zip(group.plan.messages, group.children, strict=True)
-    ]
-
-
-def _gather(table: Tensor, rows: Tensor) -> Tensor:
-    return table.index_select(0, rows.reshape(-1)).reshape((*rows.shape, *table.shape[1:]))
-
-
-def _exponents(group: Group, chart: Chart, weights: Weights) -> tuple[Tensor | None, Tensor]:
-    """Exponents of the applications [item, application] relative to the largest of their item, and that [item].
-
-    The first is None where every item has one application.
-    """
-    total = weights.total(group.plan.all_labels).expand(len(group.rows), group.repeats)
-    for message, rows in zip(group.plan.messages, group.children, strict=True):
-        total = plus(total, _gather(chart.items[message.ends].exponent, rows))
-    if group.repeats == 1:
-        return None, total[:, 0]
-    top = total.amax(1)
-    return total - top[:, None], top
-
-
-def _trailing(scale: Tensor, like: Tensor) -> Tensor:
-    return scale.reshape((*scale.shape, *[1] * (like.dim() - scale.dim())))
-
-
-class Adjoint(NamedTuple):
-    """Derivatives of the objective with respect to mantissas."""
-
-    items: dict[Ends, Tensor]
-    messages: dict[Message, Tensor]
-    factors: dict[str, Tensor]
-
-    def table(self, message: Message) -> Tensor:
-        return self.items[message.ends] if message.is_identity else self.messages[message]
-
-
-def differentiate(
-    program: Program, chart: Chart, weights: Weights, words: Tensor, roots: Mapping[Ends, Tensor]
-) -> dict[str, Tensor]:
-    """Derivatives with respect to the mantissas of the factors, given those with respect to the items' mantissas.
-
-    The exponents count as constants. Derivatives with respect to what is zero are left out: no derivative with respect
-    to a positive weight goes through them, and they may be beyond all range. All others are a posterior probability
-    over a mantissa, hence at most one over `lowest`. Deterministic: rows are accumulated in a fixed order on every
-    device.
-    """
-    adjoint = Adjoint(
-        dict(roots),
-        {message: torch.zeros_like(table) for message, table in chart.messages.items()},
-        {label: torch.zeros_like(factor) for label, factor in weights.mantissa.items()},
-    )
-    for level in reversed(program.levels):
-        for passing in level.passing:
-            _differentiate_message(passing, chart, weights, adjoint)
-        for group in level.groups:
-            _differentiate_group(group, chart, weights, words, adjoint)
-    return adjoint.factors
-
-
-def _differentiate_message(passing: Passing, chart: Chart, weights: Weights, adjoint: Adjoint) -> None:
-    message, rows, _ = passing
-    used = _leaves(weights, message.labels)
-    values = rows.take(chart.items[message.ends].mantissa).detach().requires_grad_()
-    with torch.enable_grad():
-        sent = send(REAL, passing, values, used)
-    slope = torch.where(sent > 0, rows.take(adjoint.messages[message]), 0)
-    gradients = torch.autograd.grad(sent, [values, *used.values()], slope)
-    rows.put(adjoint.items[message.ends], rows.take(adjoint.items[message.ends]) + gradients[0])
-    _add_factors(adjoint, used, gradients[1:])
-
-
-def _differentiate_group(group: Group, chart: Chart, weights: Weights, words: Tensor, adjoint: Adjoint) -> None:
-    used = _leaves(weights, group.plan.labels)
-    messages = [rows.requires_grad_() for rows in _rows(group, chart)]
-    leaves = [*messages, *used.values()]
-    if not leaves:
-        return
-    relative, top = _exponents(group, chart, weights)
-    shift = _if_present(top - group.rows.take(chart.items[group.ends].exponent))
-    with torch.enable_grad():
-        met = _meet(group, messages, relative, words, used, weights.like)
-        result = times_power(conclude(REAL, group, met, used), shift)
-    slope = torch.where(result > 0, group.rows.take(adjoint.items[group.ends]), 0)
-    gradients = torch.autograd.grad(result, leaves, slope)
-    for message, rows, gradient in zip(group.plan.messages, group.children, gradients, strict=False):
-        _accumulate(adjoint.table(message), rows, gradient)
-    _add_factors(adjoint, used, gradients[len(messages) :])
-
-
-def _leaves(weights: Weights, labels: Iterable[str]) -> dict[str, Tensor]:
-    return {label: weights.mantissa[label].detach().requires_grad_() for label in labels}
-
-
-def _if_present(exponent: Tensor) -> Tensor:
-    """An exponent difference, or the power that gives zero where one of the two belongs to nothing."""
-    return torch.where(exponent.abs() > -ZERO // 2, ZERO, exponent)
-
-
-def _add_factors(adjoint: Adjoint, used: Mapping[str, Tensor], gradients: Sequence[Tensor]) -> None:
-    for label, gradient in zip(used, gradients, strict=True):
-        adjoint.factors[label] += gradient
-
-
-def _accumulate(table: Tensor, rows: Tensor, values: Tensor) -> None:
-    """table[rows] += values, where rows repeat; in a fixed order also on a GPU."""
-    flat, parts = rows.reshape(-1), values.reshape((-1, *values.shape[rows.dim() :]))
-    if table.is_cuda:
-        table.index_put_((flat,), parts, accumulate=True)  # sorts the rows: no atomics
+def send_on(passing: Passing, chart: Chart, weights: Weights) -> None:
+    """The messages of some items, into their rows."""
+    values = passing.senders.take(chart.tables[passing.items].mantissa)
+    into = passing.rows.take(chart.tables[passing.table].mantissa).view(passing.senders.length, -1)
+    if passing.messages[0].order is None:
+        into.copy_(send(REAL, passing, values, weights.mantissa))
     else:
-        table.index_add_(0, flat, parts)
+        torch.mm(values, weights.bundle(passing).mantissa, out=into)
+
+
+def _send_exponents(passing: Passing, chart: Chart, weights: Weights) -> None:
+    exponent = passing.senders.take(chart.tables[passing.items].exponent)[:, None]
+    into = passing.rows.take(chart.tables[passing.table].exponent).view(passing.senders.length, -1)
+    torch.add(exponent, weights.bundle(passing).exponent, out=into)

@@ -3,8 +3,9 @@
 Building it is index arithmetic alone; it depends on the lengths in the batch, not on their words or on the weights.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -13,63 +14,57 @@ from torch import Tensor
 
 from rankspace.fgg.contraction import Contraction
 from rankspace.inference.generic.contraction_plan import ContractionPlan, Counts, Message, plan_shape
+from rankspace.inference.generic.layout import Items, Layout, Lookup, Rows, Sizes, lay_out
 from rankspace.inference.generic.sketch import Applications, Numbers, Shape, Sketch
 
-Ends = tuple[str, ...]
 
+class Block(NamedTuple):
+    """Operands of a group that stand in one table."""
 
-class Rows(NamedTuple):
-    """Some rows of a table: their numbers, and where they begin if they follow each other."""
-
-    numbers: Tensor
-    begin: int | None
-
-    @classmethod
-    def of(cls, numbers: Numbers) -> "Rows":
-        adjacent = bool((np.diff(numbers) == 1).all())
-        return cls(torch.from_numpy(numbers), int(numbers[0]) if adjacent else None)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def take(self, table: Tensor) -> Tensor:
-        """The rows; a view of the table where they follow each other."""
-        if self.begin is None:
-            return table.index_select(0, self.numbers)
-        return table[self.begin : self.begin + len(self)]
-
-    def put(self, table: Tensor, values: Tensor) -> None:
-        """Overwrites the rows."""
-        if self.begin is None:
-            table.index_copy_(0, self.numbers, values)
-        else:
-            table[self.begin : self.begin + len(self)] = values
-
-    def to(self, device: torch.device) -> "Rows":
-        return Rows(self.numbers.to(device), self.begin)
+    table: Sizes
+    rows: Tensor  # for each operand, item and application, in this order
+    shape: tuple[int, int, int]  # how many operands, items and applications of each item
 
 
 class Group(NamedTuple):
-    """Applications of one shape to items of one level, the same number to each: arrays [item, application]."""
+    """Applications to items of one level, the same number to each: arrays [item, application].
 
-    plan: ContractionPlan
-    ends: Ends
-    rows: Rows  # of the items on the left in the table of their type
-    children: tuple[Tensor, ...]  # [item, application]: rows of the child of each slot
-    words: tuple[Tensor, ...]  # [item, application]: places in the list of all words, for each observed node
+    They are of one shape, or of several whose meetings are products of as many rows and which end alike.
+    """
+
+    plan: ContractionPlan  # of one of them; the others agree in all that follows the products
+    table: Sizes
+    rows: Rows  # of the items on the left
+    operands: tuple[Block, ...]
     repeats: int  # applications of each item
     meeting: Contraction
     last: Contraction | None
     first: bool  # whether its items have no values yet
     shared: bool  # whether other groups add to its items
 
+    @property
+    def shapes(self) -> list[Sizes]:
+        """The shape of each operand."""
+        return [block.table for block in self.operands for _ in range(block.shape[0])]
+
+    def to(self, device: torch.device) -> "Group":
+        operands = tuple(block._replace(rows=block.rows.to(device)) for block in self.operands)
+        return self._replace(rows=self.rows.to(device), operands=operands)
+
 
 class Passing(NamedTuple):
-    """A message to compute as soon as its items are known."""
+    """A bundle of messages to compute as soon as its items are known."""
 
-    message: Message
-    rows: Rows
-    contraction: Contraction
+    number: int  # of the bundle
+    messages: tuple[Message, ...]
+    items: Sizes
+    senders: Rows
+    table: Sizes
+    rows: Rows  # of the messages, one sender after the other
+    contractions: tuple[Contraction, ...]  # of each message, for all senders
+
+    def to(self, device: torch.device) -> "Passing":
+        return self._replace(senders=self.senders.to(device), rows=self.rows.to(device))
 
 
 class Level(NamedTuple):
@@ -84,112 +79,77 @@ class Program:
     """Everything the engine needs to know about a batch besides weights and words."""
 
     levels: tuple[Level, ...]
-    sizes: Mapping[str, int]  # number of values of each node label
-    num_rows: Mapping[Ends, int]
-    roots: tuple[tuple[Ends, int] | None, ...]  # row of each sentence's root; None where nothing can be derived
+    lookups: tuple[Lookup, ...]
+    plans: tuple[ContractionPlan, ...]  # of all shapes
+    owners: Mapping[Sizes, Tensor]  # [row]: which sentence each row of each table belongs to
+    possible: Tensor  # sentences that can be derived
+    roots: Tensor  # their rows in the table of shape ()
+    sentence_of_word: Tensor
+    tiled: bool  # whether every derivation of a sentence looks at each of its words once
+    num_sentences: int
+    num_items: int
     num_applications: int
-    sentence_of: Mapping[Ends, Tensor]  # [row]: which sentence an item belongs to
 
-    @property
-    def num_items(self) -> int:
-        return sum(self.num_rows.values())
-
-    def all_rows(self, ends: Ends) -> Rows:
-        """Every row of the table of a type."""
-        return Rows(torch.arange(self.num_rows[ends], device=self.sentence_of[ends].device), 0)
-
-    def item_shape(self, ends: Ends) -> tuple[int, ...]:
-        """Shape of the table of all items of a type: rows, then the sizes of its endpoints."""
-        return (self.num_rows[ends], *(self.sizes[label] for label in ends))
+    def shape(self, table: Sizes) -> tuple[int, int]:
+        """Shape of a table: its rows, and how many entries each has."""
+        return len(self.owners[table]), prod(table)
 
     def to(self, device: torch.device) -> "Program":
         """The same program with its indices on another device."""
         if device.type == "cpu":
             return self
-        levels = tuple(
-            Level(
-                tuple(
-                    group._replace(
-                        rows=group.rows.to(device),
-                        children=tuple(rows.to(device) for rows in group.children),
-                        words=tuple(places.to(device) for places in group.words),
-                    )
-                    for group in level.groups
-                ),
-                tuple(passing._replace(rows=passing.rows.to(device)) for passing in level.passing),
-            )
-            for level in self.levels
+        return replace(
+            self,
+            levels=tuple(
+                Level(tuple(group.to(device) for group in groups), tuple(part.to(device) for part in passing))
+                for groups, passing in self.levels
+            ),
+            lookups=tuple(
+                part._replace(rows=part.rows.to(device), places=part.places.to(device)) for part in self.lookups
+            ),
+            owners={table: sentences.to(device) for table, sentences in self.owners.items()},
+            possible=self.possible.to(device),
+            roots=self.roots.to(device),
+            sentence_of_word=self.sentence_of_word.to(device),
         )
-        owner = {ends: sentences.to(device) for ends, sentences in self.sentence_of.items()}
-        return replace(self, levels=levels, sentence_of=owner)
 
 
-class _Joined(NamedTuple):
-    """The items of all sentences in one numbering."""
+def build_program(
+    sketches: Sequence[Sketch | None], lengths: Sequence[int], sizes: Mapping[str, int], *, conjoined: bool = False
+) -> Program:
+    """Joins the sketches of a batch; sentence b's words stand after those of the sentences before it.
 
-    levels: Numbers
-    types: Numbers  # places in the list of types
-    sentences: Numbers
-    rows: Numbers  # of each item in the table of its type
-
-
-def build_program(sketches: Sequence[Sketch | None], lengths: Sequence[int], sizes: Mapping[str, int]) -> Program:
-    """Joins the sketches of a batch; sentence b's words stand after those of the sentences before it."""
+    In a conjoined grammar each rule has words of its own.
+    """
     types = list(dict.fromkeys(ends for sketch in sketches if sketch for ends in sketch.types))
     offsets = np.cumsum([0] + [len(sketch.types) if sketch else 0 for sketch in sketches])
-    joined = _join(sketches, types)
+    items = Items.of(sketches, types)
     applications = _concatenate(sketches, offsets, np.cumsum([0, *lengths]))
     plans = _plans(applications, sizes)
-    num_levels = int(joined.levels.max()) + 1 if len(joined.levels) else 0
+    sentence_of_word = np.repeat(np.arange(len(lengths)), lengths)
+    layout = lay_out(items, types, sizes, applications, plans, sentence_of_word)
+    num_levels = int(items.levels.max()) + 1 if len(items.levels) else 0
     groups: list[list[Group]] = [[] for _ in range(num_levels)]
-    used: dict[Message, list[Numbers]] = {}
-    for shape, apps in applications.items():
-        for level, group in _group(plans[shape], types, apps, joined):
-            groups[level].append(group)
-        for message, children in zip(plans[shape].messages, apps.children.T, strict=True):
-            used.setdefault(message, []).append(children)
-    senders = {message: np.unique(np.concatenate(parts)) for message, parts in used.items()}
-    levels = []
-    for level in range(num_levels):
-        passing = [
-            Passing(message, Rows.of(joined.rows[here]), message.contraction(len(here)))
-            for message, items in senders.items()
-            if not message.is_identity and len(here := items[joined.levels[items] == level])
-        ]
-        levels.append(Level(tuple(_marked(groups[level])), tuple(passing)))
-    roots = tuple(
-        (sketch.types[sketch.root], int(joined.rows[offset + sketch.root])) if sketch else None
-        for sketch, offset in zip(sketches, offsets, strict=False)
-    )
+    for level, group in _groups(applications, plans, items, layout):
+        groups[level].append(group)
+    passing: list[list[Passing]] = [[] for _ in range(num_levels)]
+    for level, part in _passing(items, layout):
+        passing[level].append(part)
+    possible = [b for b, sketch in enumerate(sketches) if sketch]
+    roots = [layout.item_rows[offsets[b] + sketch.root] for b, sketch in enumerate(sketches) if sketch]
     return Program(
-        tuple(levels),
-        dict(sizes),
-        {ends: int((joined.types == i).sum()) for i, ends in enumerate(types)},
-        roots,
+        tuple(Level(tuple(_marked(here)), tuple(sent)) for here, sent in zip(groups, passing, strict=True)),
+        layout.lookups,
+        tuple(plans.values()),
+        {table: layout.sentence_of(table) for table in layout.owners},
+        torch.tensor(possible, dtype=torch.int64),
+        torch.tensor(np.array(roots, dtype=np.int64)),
+        torch.from_numpy(sentence_of_word),
+        not conjoined and all(map(_looks_once, plans, plans.values())),
+        len(sketches),
+        len(items.levels),
         sum(len(apps.lhs) for apps in applications.values()),
-        {ends: torch.from_numpy(_by_row(joined, i)) for i, ends in enumerate(types)},
     )
-
-
-def _join(sketches: Sequence[Sketch | None], types: Sequence[Ends]) -> _Joined:
-    place = {ends: i for i, ends in enumerate(types)}
-    present = [(b, sketch) for b, sketch in enumerate(sketches) if sketch]
-    empty = np.zeros(0, dtype=np.int64)
-    levels = np.concatenate([empty, *(sketch.levels for _, sketch in present)])
-    kinds = np.concatenate([empty, *(np.array([place[e] for e in sketch.types]) for _, sketch in present)])
-    owner = np.concatenate([empty, *(np.full(len(sketch.types), b) for b, sketch in present)])
-    rows = np.zeros(len(levels), dtype=np.int64)
-    for i in range(len(types)):
-        items = np.flatnonzero(kinds == i)
-        rows[items[np.argsort(levels[items], kind="stable")]] = np.arange(len(items))
-    return _Joined(levels, kinds, owner, rows)
-
-
-def _by_row(joined: _Joined, kind: int) -> Numbers:
-    items = np.flatnonzero(joined.types == kind)
-    result = np.zeros(len(items), dtype=np.int64)
-    result[joined.rows[items]] = joined.sentences[items]
-    return result
 
 
 def _concatenate(sketches: Sequence[Sketch | None], items: Numbers, words: Numbers) -> dict[Shape, Applications]:
@@ -214,49 +174,96 @@ def _plans(applications: Mapping[Shape, Applications], sizes: Mapping[str, int])
     return plans
 
 
+def _looks_once(shape: Shape, plan: ContractionPlan) -> bool:
+    """Whether each observed node of a shape is looked at by one factor, which looks at no other."""
+    return sorted(part.picked[0][1] for part in plan.gathered) == list(range(len(shape.observed))) and all(
+        len(part.picked) == 1 for part in plan.gathered
+    )
+
+
 def _counts(apps: Applications) -> Counts:
     children = tuple(len(np.unique(column)) for column in apps.children.T)
     return Counts(children, len(apps.lhs), len(np.unique(apps.lhs)))
 
 
-def _group(
-    plan: ContractionPlan, types: Sequence[Ends], apps: Applications, joined: _Joined
-) -> list[tuple[int, Group]]:
-    """Applications of a shape by level and by how many each item has, so that each group is a full rectangle."""
-    order = np.argsort(apps.lhs, kind="stable")
-    items, counts = np.unique(apps.lhs, return_counts=True)
+def _groups(
+    applications: Mapping[Shape, Applications], plans: Mapping[Shape, ContractionPlan], items: Items, layout: Layout
+) -> Iterator[tuple[int, Group]]:
+    """The groups of each level; shapes of one kind go together."""
+    kinds: dict[Hashable, list[Shape]] = {}
+    for shape, plan in plans.items():
+        kinds.setdefault(plan.kind, []).append(shape)
+    for shapes in kinds.values():
+        plan, operands = plans[shapes[0]], layout.operands[shapes[0]]
+        order = sorted(range(len(operands)), key=lambda i: operands[i][0])
+        by_table: dict[Sizes, list[Numbers]] = {}
+        for i in order:
+            rows = np.concatenate([layout.operands[shape][i][1] for shape in shapes])
+            by_table.setdefault(operands[i][0], []).append(rows)
+        lhs = np.concatenate([applications[shape].lhs for shape in shapes])
+        for level, kind, chosen, picked in _rectangles(lhs, items):
+            yield (
+                level,
+                Group(
+                    plan,
+                    layout.item_tables[kind],
+                    Rows.of(layout.item_rows[chosen]),
+                    tuple(_block(table, [numbers[picked] for numbers in rows]) for table, rows in by_table.items()),
+                    picked.shape[1],
+                    plan.meeting_contraction(len(chosen), picked.shape[1], order),
+                    plan.last_contraction(len(chosen)),
+                    first=False,
+                    shared=False,
+                ),
+            )
+
+
+def _block(table: Sizes, rows: Sequence[Numbers]) -> Block:
+    return Block(table, torch.from_numpy(np.concatenate([r.reshape(-1) for r in rows])), (len(rows), *rows[0].shape))
+
+
+def _rectangles(lhs: Numbers, items: Items) -> Iterator[tuple[int, int, Numbers, Numbers]]:
+    """Applications by level, type and how many an item has: level, type, items and applications [item, number]."""
+    order = np.argsort(lhs, kind="stable")
+    found, counts = np.unique(lhs, return_counts=True)
     starts = np.cumsum(counts) - counts
-    result: list[tuple[int, Group]] = []
-    keys = np.stack([joined.types[items], joined.levels[items], counts], axis=1)
+    keys = np.stack([items.types[found], items.levels[found], counts], axis=1)
     for kind, level, count in np.unique(keys, axis=0):
         chosen = np.flatnonzero((keys == [kind, level, count]).all(axis=1))
-        picked = order[starts[chosen][:, None] + np.arange(count)]
-        group = Group(
-            plan,
-            types[kind],
-            Rows.of(joined.rows[items[chosen]]),
-            tuple(torch.from_numpy(joined.rows[apps.children[picked, slot]]) for slot in range(apps.children.shape[1])),
-            tuple(torch.from_numpy(apps.words[picked, place]) for place in range(apps.words.shape[1])),
-            int(count),
-            plan.meeting_contraction(len(chosen), int(count)),
-            plan.last_contraction(len(chosen)),
-            first=False,
-            shared=False,
-        )
-        result.append((int(level), group))
-    return result
+        yield int(level), int(kind), found[chosen], order[starts[chosen][:, None] + np.arange(count)]
+
+
+def _passing(items: Items, layout: Layout) -> Iterator[tuple[int, Passing]]:
+    """What the items of each level send."""
+    for number, bundle in enumerate(layout.bundles):
+        levels = items.levels[bundle.senders]
+        for level in np.unique(levels):
+            first, end = np.searchsorted(levels, [level, level + 1])  # rows are ordered by level
+            senders = bundle.senders[first:end]
+            yield (
+                int(level),
+                Passing(
+                    number,
+                    bundle.messages,
+                    layout.item_tables[items.types[senders[0]]],
+                    Rows.of(layout.item_rows[senders]),
+                    bundle.table,
+                    bundle.rows(int(first), len(senders)),
+                    tuple(message.contraction(len(senders)) for message in bundle.messages),
+                ),
+            )
 
 
 def _marked(groups: Sequence[Group]) -> Iterator[Group]:
     """The groups of a level, each told whether it is the first or not the only one to fill its items."""
-    filled: dict[Ends, dict[int, int]] = {}
+    filled: dict[Sizes, dict[int, int]] = {}
     for group in groups:
-        counts = filled.setdefault(group.ends, {})
+        counts = filled.setdefault(group.table, {})
         for row in group.rows.numbers.tolist():
             counts[row] = counts.get(row, 0) + 1
-    seen: dict[Ends, set[int]] = {ends: set() for ends in filled}
+    seen: dict[Sizes, set[int]] = {table: set() for table in filled}
     for group in groups:
         rows = group.rows.numbers.tolist()
-        first = seen[group.ends].isdisjoint(rows)
-        seen[group.ends].update(rows)
-        yield group._replace(first=first, shared=any(filled[group.ends][row] > 1 for row in rows))
+        first = seen[group.table].isdisjoint(rows)
+        seen[group.table].update(rows)
+        yield group._replace(first=first, shared=any(filled[group.table][row] > 1 for row in rows))

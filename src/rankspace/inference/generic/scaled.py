@@ -21,25 +21,38 @@ class Scaled(NamedTuple):
     exponent: Tensor  # int32
 
 
-def normalise(raw: Tensor, axes: int) -> tuple[Scaled, Tensor]:
-    """Splits off one exponent for each index of the first `axes` axes; also returns the largest raw entries there.
+class Normalised(NamedTuple):
+    """Rows of a matrix times `scale`, a power of two, with their exponents and their largest entries before that."""
 
-    For sums of products of mantissas: nothing much above one. Entries below `lowest` become zero: what was lost on the
-    way to them may be more than rounding. Whoever needs to know asks whether a zero is one.
+    mantissa: Tensor
+    exponent: Tensor
+    scale: Tensor
+    top: Tensor
+
+
+def normalise(raw: Tensor) -> Normalised:
+    """Splits off one exponent for each row of a matrix of sums of products of mantissas: nothing much above one.
+
+    Entries below `lowest` become zero: what was lost on the way to them may be more than rounding. Whoever needs to
+    know asks whether a zero is one.
     """
-    tiny = lowest(raw.dtype)
-    top = raw.amax(tuple(range(axes, raw.dim()))) if raw.dim() > axes else raw
-    exponent = torch.frexp(top)[1]
-    power = power_of_two(-exponent, raw.dtype)
-    mantissa = torch.threshold(raw, tiny, 0) * power.reshape((*top.shape, *[1] * (raw.dim() - axes)))
-    return Scaled(mantissa, torch.where(top > tiny, exponent, ZERO)), top
+    least = lowest(raw.dtype)
+    top = raw.amax(1)
+    bounded = top.clamp(min=least)
+    fraction, exponent = torch.frexp(bounded)
+    scale = fraction / bounded  # 2^-exponent, exactly
+    mantissa = torch.threshold(raw, least, 0).mul_(scale[:, None])
+    return Normalised(mantissa, exponent.add_(top <= least, alpha=ZERO), scale, top)
 
 
-def scale_factor(factor: Tensor) -> Scaled:
-    """A factor of any scale with its largest entry in [1/2, 1) and one exponent; no entry is lost."""
-    top = factor.max() if factor.numel() else factor.new_zeros(())
-    exponent = torch.frexp(top)[1]
-    return Scaled(times_power(factor, -exponent), torch.where(top > 0, exponent, ZERO))
+def shifted(values: Tensor, exponent: int) -> Tensor:
+    """values * 2^exponent, in two steps where the power itself is outside of the normal numbers."""
+    if exponent == 0:
+        return values
+    if abs(exponent) <= furthest_power(values.dtype):
+        return values * 2.0**exponent
+    half = exponent // 2
+    return values * 2.0**half * 2.0 ** (exponent - half)
 
 
 def lowest(dtype: torch.dtype) -> float:
@@ -59,8 +72,14 @@ def too_low(top: Tensor) -> Tensor:
 
 def power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
     """2^exponent, exactly, within the normal numbers of a dtype: zero below their range, the largest power above it."""
-    table, lowest = _powers(dtype, exponent.device)
-    return table[(exponent - lowest).clamp(0, len(table) - 1)]
+    table, lowest, highest = _powers(dtype, exponent.device)
+    return table.take((exponent.long() - lowest).clamp_(0, highest))
+
+
+def half_to_the(depth: Tensor, dtype: torch.dtype) -> Tensor:
+    """2^-depth for depths from zero on, exactly; zero below the range of normal numbers. Overwrites the depths."""
+    table, _, highest = _powers(dtype, depth.device, downwards=True)
+    return table.take(depth.clamp_(max=highest))
 
 
 def times_power(values: Tensor, exponent: Tensor) -> Tensor:
@@ -77,13 +96,19 @@ def plus(left: Tensor, right: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _powers(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, int]:
-    """0, then the powers of two that are normal numbers; and the exponent the first entry stands for."""
-    info = torch.finfo(dtype)
-    lowest, highest = round(torch.log2(torch.tensor(info.tiny, dtype=torch.float64)).item()), _top_exponent(dtype)
+def _powers(dtype: torch.dtype, device: torch.device, downwards: bool = False) -> tuple[Tensor, int, int]:
+    """0, then the powers of two that are normal numbers; the exponent the first entry stands for; the last place.
+
+    Downwards they are 1, 1/2, ..., 0.
+    """
+    lowest, highest = -furthest_power(dtype), furthest_power(dtype) + 1
     powers = [0.0, *(2.0**exponent for exponent in range(lowest, highest + 1))]
-    return torch.tensor(powers, dtype=dtype, device=device), lowest - 1
+    if downwards:
+        powers = [*(2.0**exponent for exponent in range(0, lowest - 1, -1)), 0.0]
+    with torch.inference_mode(False):  # it outlives the mode of whoever asks first
+        return torch.tensor(powers, dtype=dtype, device=device), lowest - 1, len(powers) - 1
 
 
-def _top_exponent(dtype: torch.dtype) -> int:
-    return 1023 if dtype == torch.float64 else 127
+def furthest_power(dtype: torch.dtype) -> int:
+    """The largest exponent for which 2^exponent and 2^-exponent are normal numbers."""
+    return 1022 if dtype == torch.float64 else 126

@@ -1,25 +1,12 @@
 """A program evaluated in a semiring without scaling: log space for what linear space cannot hold, and supports."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from torch import Tensor
 
-from rankspace.inference.generic.contraction_plan import Message
-from rankspace.inference.generic.program import Ends, Group, Program
-from rankspace.inference.generic.stages import TensorSemiring, conclude, meet, send
-
-
-class Tables(NamedTuple):
-    """Values of all items by type, and of all messages that are not the item itself."""
-
-    items: dict[Ends, Tensor]
-    messages: dict[Message, Tensor]
-
-    def rows(self, message: Message, rows: Tensor) -> Tensor:
-        """Rows of a message's table."""
-        table = self.items[message.ends] if message.is_identity else self.messages[message]
-        return table.index_select(0, rows.reshape(-1)).reshape((*rows.shape, *table.shape[1:]))
+from rankspace.inference.generic.layout import Sizes
+from rankspace.inference.generic.program import Group, Program
+from rankspace.inference.generic.stages import TensorSemiring, conclude, gather, look_up, meet, send
 
 
 def run_semiring(
@@ -28,30 +15,27 @@ def run_semiring(
     factors: Mapping[str, Tensor],
     words: Tensor,
     see: Callable[[Group, Tensor], None] = lambda group, values: None,
-) -> Tables:
-    """Every item and message of a program; gradients by autograd. `see` is shown the values of each group.
+) -> dict[Sizes, Tensor]:
+    """Every row of every table of a program; gradients by autograd. `see` is shown the values of each group.
 
     `factors` are lifted already; `words` [place] are the words of the batch one after the other. Time and memory are
     those of the pairwise contractions with every product formed: this is the careful path, not the fast one.
     """
     like = next(iter(factors.values()))
-    tables = Tables({ends: semiring.zeros(program.item_shape(ends), like) for ends in program.num_rows}, {})
+    tables = {table: semiring.zeros(program.shape(table), like) for table in program.owners}
+    for lookup in program.lookups:
+        lookup.rows.put(tables[lookup.table], look_up(semiring, lookup, words, factors, like))
     for level in program.levels:
         for group in level.groups:
-            messages = [
-                tables.rows(message, children)
-                for message, children in zip(group.plan.messages, group.children, strict=True)
-            ]
-            met = meet(semiring, group, messages, words, factors, like)
-            values = conclude(semiring, group, met, factors)
+            operands = [rows for block in group.operands for rows in gather(tables[block.table], block).unbind()]
+            met = meet(semiring, group, operands, factors, like)
+            values = conclude(semiring, group, met, factors).reshape(group.rows.length, -1)
             see(group, values)
-            table, numbers = tables.items[group.ends], group.rows.numbers
+            table, numbers = tables[group.table], group.rows.numbers
             whole = values if group.first else semiring.add(table.index_select(0, numbers), values)
             table.index_copy_(0, numbers, whole)
         for passing in level.passing:
-            message, rows, _ = passing
-            sent = send(semiring, passing, tables.items[message.ends].index_select(0, rows.numbers), factors)
-            if message not in tables.messages:
-                tables.messages[message] = semiring.zeros((program.num_rows[message.ends], *sent.shape[1:]), like)
-            tables.messages[message].index_copy_(0, rows.numbers, sent)
+            values = tables[passing.items].index_select(0, passing.senders.numbers)
+            sent = send(semiring, passing, values, factors).reshape(passing.rows.length, -1)
+            tables[passing.table].index_copy_(0, passing.rows.numbers, sent)
     return tables

@@ -6,43 +6,50 @@ import torch
 from torch import Tensor
 
 from rankspace.fgg.semirings import Log, Real
-from rankspace.inference.generic.contraction_plan import Gathered
-from rankspace.inference.generic.program import Group, Passing
+from rankspace.inference.generic.layout import Lookup
+from rankspace.inference.generic.program import Block, Group, Passing
 
 TensorSemiring = Real | Log
 
 
+def look_up(
+    semiring: TensorSemiring, lookup: Lookup, words: Tensor, factors: Mapping[str, Tensor], like: Tensor
+) -> Tensor:
+    """Entries of a factor at the words of a batch, `words` [place]: [row, entry]."""
+    observed = words[lookup.places]
+    if lookup.label is None:
+        return semiring.lift(torch.nn.functional.one_hot(observed[0], *lookup.table).to(like.dtype))
+    return words_first(factors[lookup.label], lookup)[tuple(observed)].reshape(lookup.rows.length, -1)
+
+
+def words_first(factor: Tensor, lookup: Lookup) -> Tensor:
+    """A view of a factor whose first axes are those that words index."""
+    return factor.movedim(lookup.picked, tuple(range(len(lookup.picked))))
+
+
+def gather(table: Tensor, block: Block) -> Tensor:
+    """Rows of a table: [operand, item, application, ...]."""
+    return table.index_select(0, block.rows).view(block.shape + table.shape[1:])
+
+
 def send(semiring: TensorSemiring, passing: Passing, values: Tensor, factors: Mapping[str, Tensor]) -> Tensor:
-    """A message [row, *output] from the values [row, *endpoints] of its items."""
-    arrays = [values, *(factors[label] for label, _ in passing.message.factors)]
-    return passing.contraction.run(semiring, arrays, values)
+    """The messages [sender, message and entry] from the values [sender, entry] of items."""
+    items = values.reshape(-1, *passing.items)
+    sent = [
+        contraction.run(semiring, [items, *(factors[label] for label in message.labels)], values)
+        for message, contraction in zip(passing.messages, passing.contractions, strict=True)
+    ]
+    return torch.stack(sent, 1).reshape(passing.senders.length, -1)
 
 
 def meet(
-    semiring: TensorSemiring,
-    group: Group,
-    messages: Sequence[Tensor],
-    words: Tensor,
-    factors: Mapping[str, Tensor],
-    like: Tensor,
+    semiring: TensorSemiring, group: Group, operands: Sequence[Tensor], factors: Mapping[str, Tensor], like: Tensor
 ) -> Tensor:
-    """The meeting [item, *met]: messages and words of each application multiplied, applications summed.
-
-    `messages` [item, application, ...] are the rows of the children, `words` [place] those of the whole batch.
-    """
-    plan = group.plan
+    """The meeting [item, *met]: operands [item, application, entry] multiplied, applications summed."""
     arrays = [
-        *batched(group, messages, words, factors),
-        *(_one_hot(semiring, words[group.words[place]], size, like) for _, place, size in plan.one_hot),
-        *(factors[label] for label, _ in plan.meeting),
+        operand.reshape(*operand.shape[:2], *sizes) for operand, sizes in zip(operands, group.shapes, strict=True)
     ]
-    return group.meeting.run(semiring, arrays, like)
-
-
-def batched(group: Group, messages: Sequence[Tensor], words: Tensor, factors: Mapping[str, Tensor]) -> list[Tensor]:
-    """What differs between applications: messages, and factors at their words."""
-    observed = [words[places] for places in group.words]
-    return [*messages, *(_pick(factors[part.label], part, observed) for part in group.plan.gathered)]
+    return group.meeting.run(semiring, [*arrays, *(factors[label] for label, _ in group.plan.meeting)], like)
 
 
 def conclude(semiring: TensorSemiring, group: Group, met: Tensor, factors: Mapping[str, Tensor]) -> Tensor:
@@ -50,13 +57,3 @@ def conclude(semiring: TensorSemiring, group: Group, met: Tensor, factors: Mappi
     if group.last is None:
         return met
     return group.last.run(semiring, [met, *(factors[label] for label, _ in group.plan.after)], met)
-
-
-def _pick(factor: Tensor, part: Gathered, words: Sequence[Tensor]) -> Tensor:
-    """Entries of a factor at observed words: [item, application, *remaining axes]."""
-    axes = [axis for axis, _ in part.picked]
-    return factor.movedim(axes, list(range(len(axes))))[tuple(words[place] for _, place in part.picked)]
-
-
-def _one_hot(semiring: TensorSemiring, words: Tensor, size: int, like: Tensor) -> Tensor:
-    return semiring.lift(torch.nn.functional.one_hot(words, size).to(like.dtype))

@@ -1,0 +1,78 @@
+"""What a stopwatch does not tell: the most memory a program holds at once, and how long it spends in each phase."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+Phase = Literal["products", "elementwise"]
+PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+
+
+def peak_bytes(program: Callable[[], Any], device: torch.device) -> int:
+    """Most bytes of tensors at once while the program runs, beyond those that were there before.
+
+    On the CPU the profiler reports what the allocator of torch hands out and takes back, also inside operations, where
+    the resident memory of the process would depend on what the C library keeps for later. On a GPU the caching
+    allocator keeps this count itself.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        program()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    found = _profile(program, [ProfilerActivity.CPU], memory=True)
+    changes = [event for event in found.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for change in sorted(changes, key=lambda event: event.start_ns()):
+        held += change.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def phase_milliseconds(program: Callable[[], Any], device: torch.device) -> dict[Phase, float]:
+    """Time in matrix products, and the rest of it; on a GPU, the time of its kernels."""
+    if device.type == "cuda":
+        averages = _profile(program, [ProfilerActivity.CPU, ProfilerActivity.CUDA]).key_averages()
+        times = {event.key: event.self_device_time_total / 1000 for event in averages}
+        products = sum(times[name] for name in PRODUCTS if name in times)
+        return {"products": products, "elementwise": sum(times.values()) - products}
+    begin, end = 0.0, 0.0
+
+    def timed() -> None:
+        nonlocal begin, end
+        begin = time.perf_counter()
+        program()
+        end = time.perf_counter()
+
+    events = _profile(timed, [ProfilerActivity.CPU]).profiler.kineto_results.events()
+    products = sum(event.duration_ns() for event in events if event.name() in PRODUCTS) / 1e6
+    return {"products": products, "elementwise": 1000 * (end - begin) - products}
+
+
+def _profile(program: Callable[[], Any], activities: list[ProfilerActivity], memory: bool = False) -> Any:
+    with _silent_stderr(), profile(activities=activities, profile_memory=memory) as found:
+        program()
+    return found
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """The profiler's libraries write lines of their own to stderr, past Python."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
