@@ -143,7 +143,7 @@ def test_hmmlearn_agrees() -> None:
 
 def test_errors() -> None:
     parameters = TestHMM().parameters()
-    with pytest.raises(ValueError, match=r"^HMM: order is 'rank'; give one of 'auto', 'state'.$"):
+    with pytest.raises(ValueError, match=r"^HMM: order is 'rank', but its link is one dense matrix over states"):
         HMM(**parameters, order="rank")
     with pytest.raises(ValueError, match=r"^HMM: state is 3 in log_start \(3,\) but 4 in log_transition \(4, 4\); "):
         HMM(**parameters | {"log_transition": torch.zeros(4, 4, dtype=torch.float64)})

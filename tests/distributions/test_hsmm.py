@@ -201,7 +201,9 @@ class TestHSMM(ChainSuite):
         )
         with pytest.raises(ValueError, match=message):
             HSMM(**{**parameters, "log_duration": parameters["log_duration"][:2]})
-        message = r"^HSMM: order is 'rank'; give one of 'auto', 'state'\.$"
+        message = (
+            r"^HSMM: order is 'rank', but its link is one dense matrix over states and has no ranks; give 'state' or "
+        )
         with pytest.raises(ValueError, match=message):
             HSMM(**parameters, order="rank")
 

@@ -102,7 +102,9 @@ def _derivations(key: int, words: tuple[int, ...]) -> Derivations:
         for symbol in range(model.nonterminals)
         for nodes, used in (below(symbol, 0, len(words)) if len(words) > 1 else [])
     ]
-    uses = torch.tensor([used for _, used in every], dtype=torch.int64).view(len(every), 3 * len(words) if not every else len(every[0][1]))
+    uses = torch.tensor([used for _, used in every], dtype=torch.int64).view(
+        len(every), 3 * len(words) if not every else len(every[0][1])
+    )
     return Derivations([nodes for nodes, _ in every], uses, names)
 
 

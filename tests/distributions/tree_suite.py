@@ -229,9 +229,9 @@ class TreeSuite:
         linear = {"log_root": root, **rules, "log_emission": emission}
         return {name: value.log().to(dtype) for name, value in linear.items()}
 
-    @pytest.mark.parametrize("rare", [1e-2, 1e-8, 1e-30])
+    @pytest.mark.parametrize("rare", [1e-2, 1e-30])
     def test_the_only_way_on_is_far_below_the_largest(self, order: str, dtype: torch.dtype, rare: float) -> None:
-        """a^40 b: the nonterminal that can have b has 1e-80, 1e-320 or 1e-1200 times the mass of the other one."""
+        """a^40 b: the nonterminal that can have b has 1e-80 or 1e-1200 times the mass of the other one."""
         parameters = {name: value.requires_grad_() for name, value in self.left_branching(rare, dtype).items()}
         made = self.distribution(parameters, order=order)
         words = torch.tensor([[0] * 40 + [1], [0] * 41])
@@ -311,8 +311,8 @@ class TreeSuite:
         parameters = self.model.parameters()
         expected = []
         for chart, each in zip(weights, self.enumerated(), strict=True):
-            extra = [sum((chart[i, j] for i, j, _ in nodes), torch.zeros(()).double()) for nodes in each.labelled]
-            expected.append(each.log_z(parameters, torch.stack(extra) if extra else None))
+            cells = torch.tensor([[6 * i + j for i, j, _ in nodes] for nodes in each.labelled], dtype=torch.int64)
+            expected.append(each.log_z(parameters, chart.flatten()[cells].sum(-1)))
         wanted = torch.stack(expected)
         (marginals,) = gradients(finite_sum(wanted), [weights])
         given = {name: value.to(dtype) for name, value in parameters.items()}
@@ -323,7 +323,7 @@ class TreeSuite:
             tolerance = {"rtol": 1e-6, "atol": 1e-4} if dtype == torch.float32 else CLOSE[dtype]
             torch.testing.assert_close(found.double(), wanted, **tolerance)
             (slopes,) = gradients(finite_sum(found), [mine])
-            torch.testing.assert_close(slopes.double(), marginals, rtol=1e-4, atol=1e-4 if dtype != torch.float64 else 1e-9)
+            torch.testing.assert_close(slopes.double(), marginals, rtol=1e-4, atol=tolerance["atol"])
             again = made.span_marginals(padded(), LENGTHS, span_weights=mine)
             torch.testing.assert_close(again, slopes)
 
@@ -337,7 +337,8 @@ class TreeSuite:
             tree = Tree.from_spans(sentence, spans)
             kept = [all(_nested(own, (a, b)) for a, b, *_ in spans for own in found) for found in each.bracketings]
             expected = log_weights[torch.tensor(kept)].logsumexp(0)
-            found = made.log_joint(torch.tensor([[*sentence, POISON], [1, 1, POISON, 0, 0]]), [tree, Tree.from_spans([1, 1], [])])
+            words = torch.tensor([[*sentence, POISON], [1, 1, POISON, 0, 0]])
+            found = made.log_joint(words, [tree, Tree.from_spans([1, 1], [])])
             torch.testing.assert_close(found[0].double(), expected, **CLOSE[dtype])
             torch.testing.assert_close(found[1], made.log_prob(torch.tensor([[1, 1]]))[0], **CLOSE[dtype])
 
@@ -436,7 +437,7 @@ class TreeSuite:
         found = made.sample(50, 20, generator=torch.Generator().manual_seed(3))
         assert len(found.dropped) > 40
         assert 0.9 < found.lost_mass < 1
-        # each node branches with 0.95: n words have Catalan(n - 1) trees of n - 1 branchings, n words and 2 (n - 1) children
+        # a child branches with 0.95: n words have Catalan(n - 1) trees, of n leaves and, the root apart, n - 2 others
         catalan = [math.comb(2 * k, k) / (k + 1) for k in range(20)]
         ended = sum(catalan[n - 1] * 0.95 ** (n - 2) * 0.05**n for n in range(2, 21))
         assert found.lost_mass == pytest.approx(1 - ended)

@@ -16,12 +16,13 @@ from rankspace.inference.dense_tree import groups
 from rankspace.inference.dense_tree.choices import Places, division, portions, ways
 from rankspace.inference.dense_tree.cost import explained
 from rankspace.inference.dense_tree.groups import span_groups
-from rankspace.inference.dense_tree.log_space import LogWeights, log_inside, log_sum
+from rankspace.inference.dense_tree.log_space import LogWeights, log_inside
 from rankspace.inference.dense_tree.partition import log_partition, posterior, span_mass
 from rankspace.inference.dense_tree.prior import length_probabilities
 from rankspace.inference.dense_tree.slopes import slopes
 from rankspace.inference.dense_tree.traces import best_way, drawn, trace
 from rankspace.inference.dense_tree.weights import DenseWeights
+from rankspace.inference.logarithms import log_sum_exp
 from rankspace.inference.ragged import Ragged, ragged
 
 CPU = torch.device("cpu")
@@ -272,7 +273,7 @@ def test_ways_add_up_to_the_chart(kind: str) -> None:
         for row in range(weights.sizes[2]):
             log = ways(weights, chart, layout, nodes, torch.full_like(place, row))
             rows = layout.row(place, begin, width) - layout.num_tokens
-            torch.testing.assert_close(log_sum(log, 1), table[rows, row], **EXACT)
+            torch.testing.assert_close(log_sum_exp(log, 1), table[rows, row], **EXACT)
 
 
 def test_a_way_is_what_its_number_says() -> None:

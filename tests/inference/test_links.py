@@ -195,6 +195,6 @@ def test_nothing(lengths: tuple[int, ...]) -> None:
 
 def test_lengths() -> None:
     words = torch.zeros(2, 4, dtype=torch.int64)
-    assert lengths_of(words, None) == (4, 4)
-    assert lengths_of(words, [1, 3]) == lengths_of(words, torch.tensor([1, 3])) == (1, 3)
+    assert lengths_of("HMM", words, None) == (4, 4)
+    assert lengths_of("HMM", words, [1, 3]) == lengths_of("HMM", words, torch.tensor([1, 3])) == (1, 3)
     assert ragged((2, 1), CPU) is ragged((2, 1), CPU)

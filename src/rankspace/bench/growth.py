@@ -8,6 +8,7 @@ else runs on the machine).
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -33,18 +34,23 @@ class Term:
 def measure(term: Term, repeats: int, tick: Callable[[], None]) -> dict[str, Any]:
     """The fitted powers and what they were fitted to. `tick` is called `repeats` times for each task."""
     tasks = [make_task() for make_task in term.make_tasks]
-    values = [task.sizes[term.varied] for task in tasks]
-    counts = [_count(task, term) for task in tasks]
     times = [_fastest(task, term, repeats, tick) for task in tasks]
+    found = count(term)
+    return {**found, "timed": fitted_power(found["values"], times), "milliseconds": times}
+
+
+def count(term: Term) -> dict[str, Any]:
+    """The power fitted to the numbers of operations alone."""
+    tasks = [make_task() for make_task in term.make_tasks]
+    values = [task.sizes[term.varied] for task in tasks]
+    counts = [operations(partial(task.run, term.log_prob))[term.phase] for task in tasks]
     return {
         "term": term.formula,
         "varied": term.varied,
         "claimed": term.power,
         "counted": fitted_power(values, counts),
-        "timed": fitted_power(values, times),
         "values": values,
         "operations": counts,
-        "milliseconds": times,
         "sizes": {name: size for name, size in tasks[0].sizes.items() if name != term.varied},
     }
 
@@ -55,10 +61,6 @@ def fitted_power(values: Sequence[int], costs: Sequence[int | float]) -> float:
     centre, level = mean(x), mean(y)
     covariance = sum((a - centre) * (b - level) for a, b in zip(x, y, strict=True))
     return covariance / sum((a - centre) ** 2 for a in x)
-
-
-def _count(task: Task, term: Term) -> int:
-    return operations(lambda: task.run(term.log_prob))[term.phase]
 
 
 def _fastest(task: Task, term: Term, repeats: int, tick: Callable[[], None]) -> float:

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from rankspace.bench.profiling import Phase
+from rankspace.bench.profiling import SUMS, Phase
 
 
 def operations(program: Callable[[], Any]) -> dict[Phase, int]:
@@ -26,7 +26,7 @@ def operations(program: Callable[[], Any]) -> dict[Phase, int]:
 class _Counter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.counts: dict[Phase, int] = {"products": 0, "elementwise": 0}
+        self.counts: dict[Phase, int] = {"products": 0, "elementwise": 0, "sums": 0}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
@@ -36,7 +36,9 @@ class _Counter(TorchDispatchMode):
             self.counts["products"] += flops(*args, **options, out_val=result)
         elif not _is_view(func):
             tensors = [leaf for leaf in tree_leaves((args, result)) if isinstance(leaf, Tensor)]
-            self.counts["elementwise"] += max((tensor.numel() for tensor in tensors), default=0)
+            moved = max((tensor.numel() for tensor in tensors), default=0)
+            self.counts["elementwise"] += moved
+            self.counts["sums"] += moved if f"aten::{func.overloadpacket.__name__}" in SUMS else 0
         return result
 
 

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-Phase = Literal["products", "elementwise"]
+Phase = Literal["products", "elementwise", "sums"]  # sums of elementwise products: a part of what is elementwise
 PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+SUMS = ("aten::addcmul_",)
 
 
 def peak_bytes(program: Callable[[], Any], device: torch.device) -> int:
@@ -38,12 +39,12 @@ def peak_bytes(program: Callable[[], Any], device: torch.device) -> int:
 
 
 def phase_milliseconds(program: Callable[[], Any], device: torch.device) -> dict[Phase, float]:
-    """Time in matrix products, and the rest of it; on a GPU, the time of its kernels."""
+    """Time in matrix products, the rest of it, and in sums alone; on a GPU, the time of kernels."""
     if device.type == "cuda":
         averages = _profile(program, [ProfilerActivity.CPU, ProfilerActivity.CUDA]).key_averages()
         times = {event.key: event.self_device_time_total / 1000 for event in averages}
-        products = sum(times[name] for name in PRODUCTS if name in times)
-        return {"products": products, "elementwise": sum(times.values()) - products}
+        products, sums = (sum(times.get(name, 0.0) for name in names) for names in (PRODUCTS, SUMS))
+        return {"products": products, "elementwise": sum(times.values()) - products, "sums": sums}
     begin, end = 0.0, 0.0
 
     def timed() -> None:
@@ -53,8 +54,8 @@ def phase_milliseconds(program: Callable[[], Any], device: torch.device) -> dict
         end = time.perf_counter()
 
     events = _profile(timed, [ProfilerActivity.CPU]).profiler.kineto_results.events()
-    products = sum(event.duration_ns() for event in events if event.name() in PRODUCTS) / 1e6
-    return {"products": products, "elementwise": 1000 * (end - begin) - products}
+    products, sums = (sum(e.duration_ns() for e in events if e.name() in names) / 1e6 for names in (PRODUCTS, SUMS))
+    return {"products": products, "elementwise": 1000 * (end - begin) - products, "sums": sums}
 
 
 def _profile(program: Callable[[], Any], activities: list[ProfilerActivity], memory: bool = False) -> Any:

@@ -7,6 +7,7 @@ from rankspace.distributions.hmm import HMM
 from rankspace.distributions.hsmm import HSMM
 from rankspace.distributions.lhmm import LHMM
 from rankspace.distributions.lpcfg import LPCFG
+from rankspace.distributions.parses import BestParses, PriorSample
 from rankspace.distributions.pcfg import PCFG
 from rankspace.distributions.rank_space_hmm import RankSpaceHMM
 from rankspace.distributions.rank_space_pcfg import RankSpacePCFG
@@ -18,10 +19,12 @@ __all__ = [
     "LHMM",
     "LPCFG",
     "PCFG",
+    "BestParses",
     "BlockHMM",
     "ChainPath",
     "ChainSample",
     "ChainState",
+    "PriorSample",
     "RankSpaceHMM",
     "RankSpacePCFG",
     "SimplePCFG",

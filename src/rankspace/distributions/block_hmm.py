@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.distributions.block_parameters import check_blocks, check_unused_columns
+from rankspace.distributions.block_parameters import check_block_numbers, check_blocks, check_unused_columns
 from rankspace.distributions.chain_results import ChainPath, PathTables, only, split_paths
 from rankspace.distributions.chains import ChainDistribution, Lengths, Observed, padded_rows
 from rankspace.distributions.contract import Backend, Batch, Distribution, Order, Parameters
@@ -50,6 +50,7 @@ class BlockHMM(ChainDistribution):
         "log_emission": ("state", "column"),
     }
     ORDERS = ("auto", "state")
+    NO_RANK_ORDER = "its link is one dense matrix over states and has no ranks"
 
     def __init__(
         self,
@@ -65,11 +66,11 @@ class BlockHMM(ChainDistribution):
         validate: bool = True,
     ) -> None:
         parameters = {"log_start": log_start, "log_transition": log_transition, "log_emission": log_emission}
+        check_block_numbers(block_of_word)
         self.block_of_word = block_of_word.to(log_start.device, torch.int64)
-        if validate:
-            check_blocks(self.block_of_word, len(log_start), log_emission.shape[-1])
         super().__init__(parameters, eos=eos, order=order, precision=precision, backend=backend, validate=validate)
         if validate:
+            check_blocks(self.block_of_word, len(log_start), log_emission.shape[-1])
             check_unused_columns(log_emission, self.blocks)
 
     @cached_property
@@ -98,7 +99,7 @@ class BlockHMM(ChainDistribution):
         log_start, log_transition = self.parameters["log_start"], self.parameters["log_transition"]
         log_emission = self._all_states(self.parameters, words).T
         options = super().options()
-        return HMM(log_start, log_transition, log_emission, **options, validate=False)
+        return HMM(log_start, log_transition, log_emission, **options, validate=self.validate)
 
     def _check_comparable(self, other: Distribution) -> None:
         super()._check_comparable(other)
@@ -214,7 +215,7 @@ class BlockHMM(ChainDistribution):
             if not isinstance(recursion, LogBlockRecursion):
                 return self._best_paths(batch)
             forward = block_forward_table(recursion, torch.amax)
-            possible = at_the_end(recursion.layout, forward.amax(1)) > -torch.inf
+            possible = self._possible(at_the_end(recursion.layout, forward.amax(1)))
             return only(self._block_paths(recursion, block_trace(recursion, forward, best), possible))
 
     def sample_posterior(
@@ -226,12 +227,14 @@ class BlockHMM(ChainDistribution):
         observed: Observed = None,
     ) -> list[ChainPath | None]:
         """`num` independent samples of p(states | sentence) for each sentence; None for an impossible one."""
+        self._check_count("sample_posterior", "num", num)
         with torch.no_grad():
             messages = self._messages(self._sentences(words, lengths, observed))
             if not isinstance(messages, BlockMessages):
                 return super().sample_posterior(words, lengths, num, generator, observed)
+            possible = self._possible(messages.log_z)
             found = block_trace(messages.recursion, messages.forward, Draw(generator), num)
-            return self._block_paths(messages.recursion, found, messages.possible)
+            return self._block_paths(messages.recursion, found, possible)
 
     def _block_paths(self, recursion: LogBlockRecursion, found: Trace, possible: Tensor) -> list[ChainPath | None]:
         states = self.blocks.states(recursion.block_of_token, found.vectors)

@@ -4,8 +4,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rankspace.distributions.parameters import is_integral
 from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.chain.block_layout import Blocks
+
+
+def check_block_numbers(block_of_word: Tensor) -> None:
+    """One integer for each word."""
+    if block_of_word.dim() != 1 or not is_integral(block_of_word):
+        raise ShapeError(
+            f"BlockHMM: block_of_word is {block_of_word.dtype} {tuple(block_of_word.shape)}; give one integer for each "
+            f"word."
+        )
 
 
 def check_blocks(block_of_word: Int[Tensor, "vocab"], num_states: int, num_columns: int) -> None:

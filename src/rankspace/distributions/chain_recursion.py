@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rankspace.distributions.contract import Backend, Batch, Distribution, Order, Parameters
 from rankspace.distributions.directional import derivative_along
+from rankspace.distributions.parameters import check_eos
 from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.chain.forward import Recursion
 from rankspace.inference.chain.log_space import LogRecursion, log_z_in_log_space
@@ -28,6 +29,8 @@ class RecursiveDistribution(Distribution):
     seen is summed out, exactly, and whatever `words` holds there is not read.
     """
 
+    NO_RANK_ORDER: ClassVar[str] = ""  # why, for those that have the state order only
+
     def __init__(
         self,
         parameters: Parameters,
@@ -38,13 +41,14 @@ class RecursiveDistribution(Distribution):
         backend: Backend,
         validate: bool,
     ) -> None:
-        super().__init__(parameters, order=order, precision=precision, backend=backend, validate=validate)
-        self.eos = eos
-        if eos is not None and not 0 <= eos < self.vocabulary:
+        name = type(self).__name__
+        if order == "rank" and self.NO_RANK_ORDER:
             raise RankspaceError(
-                f"{type(self).__name__}: eos is {eos} but there are {self.vocabulary} words; give the number of the "
-                f"word that ends a sentence, or None."
+                f"{name}: order is 'rank', but {self.NO_RANK_ORDER}; give 'state' or 'auto', or use RankSpaceHMM."
             )
+        super().__init__(parameters, order=order, precision=precision, backend=backend, validate=validate)
+        check_eos(name, eos, self.vocabulary)
+        self.eos = eos
 
     def options(self) -> dict[str, Any]:
         return {"eos": self.eos, **super().options()}
@@ -65,6 +69,10 @@ class RecursiveDistribution(Distribution):
         Words that are not `observed` are summed out. An empty sentence has log-probability 0. Differentiable once in
         all parameters (any number of times with backend="autograd"). Exact: where numbers leave the range of the
         dtype, those sentences are done again in float64 and, if that is not enough, in log space.
+
+        Time is that of the class; the vectors of all words are kept for the backward pass. In log space (and with
+        backend="autograd") every matrix of the link is a table for each word: those of more than 2^16 numbers are not
+        kept but made again in the backward pass.
         """
         return self._log_z(self._sentences(words, lengths, observed))
 
@@ -97,7 +105,7 @@ class RecursiveDistribution(Distribution):
         With ranks summed out it would need the logarithm of a sum over ranks for every path of states, which no dynamic
         programme gives. Zero for impossible sentences. No gradient.
         """
-        return self.posterior_cross_entropy(self, words, lengths, observed)
+        return self._entropy(self._sentences(words, lengths, observed))
 
     def posterior_cross_entropy(
         self,
@@ -110,7 +118,7 @@ class RecursiveDistribution(Distribution):
 
         Infinite where p allows a derivation that q does not. See `posterior_entropy` for what a derivation is.
         """
-        return self._cross_entropy(other, self._sentences(words, lengths, observed))
+        return self._cross_entropy(other, self._sentences(words, lengths, observed)).to(self.dtype)
 
     def posterior_kl(
         self,
@@ -120,8 +128,7 @@ class RecursiveDistribution(Distribution):
         observed: Observed = None,
     ) -> Float[Tensor, "batch"]:
         """KL(p || q) of the derivation given the sentence, p this distribution, q another; in nats."""
-        cross = self.posterior_cross_entropy(other, words, lengths, observed)
-        return cross - self.posterior_entropy(words, lengths, observed)
+        return self._kl(other, self._sentences(words, lengths, observed))
 
     # The contract.
 

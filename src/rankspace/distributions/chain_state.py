@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.errors import RankspaceError
+from rankspace.distributions.parameters import is_integral
+from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.chain.incremental import Stepper
-from rankspace.inference.chain.log_space import log_sum_exp
+from rankspace.inference.logarithms import log_sum_exp
 
 
 @dataclass(frozen=True)
@@ -31,18 +33,25 @@ class ChainState:
             vectors = self.log_predicted
         else:
             self._check(words)
-            vectors = self.stepper.stepped(self.log_predicted, words.to(self.log_predicted.device))
+            vectors = self.stepper.stepped(self.log_predicted, words.to(self.log_predicted.device, torch.int64))
         return replace(self, log_vectors=vectors, log_predicted=self.stepper.predicted(vectors))
 
     def _check(self, words: Tensor) -> None:
         vocabulary = self.stepper.vocabulary
+        if not is_integral(words):
+            raise ShapeError(
+                f"step: words are {words.dtype} {tuple(words.shape)}; give integers, one for each sentence."
+            )
         if words.shape != self.log_predicted.shape[:1]:
-            raise RankspaceError(
+            raise ShapeError(
                 f"step: words are {tuple(words.shape)} but there are {len(self.log_predicted)} sentences; give one "
                 f"word for each."
             )
-        if not bool(((words >= 0) & (words < vocabulary)).all()):
-            raise RankspaceError(f"step: words {words.tolist()} are not all in the vocabulary of {vocabulary}.")
+        unknown = words[(words < 0) | (words >= vocabulary)]
+        if len(unknown):
+            raise RankspaceError(
+                f"step: word {int(unknown[0])} is outside the vocabulary of {vocabulary}; words are numbered from 0."
+            )
 
     @cached_property
     def log_prob(self) -> Float[Tensor, "batch"]:

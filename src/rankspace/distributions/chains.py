@@ -10,7 +10,8 @@ from rankspace.distributions.chain_recursion import Lengths, Observed, Recursive
 from rankspace.distributions.chain_results import ChainPath, ChainSample, PathTables, only, split_paths
 from rankspace.distributions.chain_state import ChainState, empty_state
 from rankspace.distributions.contract import Batch
-from rankspace.errors import RankspaceError
+from rankspace.distributions.parameters import is_integral, nan_error
+from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.chain.exact_product import CHUNK, exact_log_product
 from rankspace.inference.chain.incremental import Stepper
 from rankspace.inference.chain.log_space import LogRecursion, forward_table
@@ -54,7 +55,12 @@ class ChainDistribution(RecursiveDistribution):
         return messages.posterior(rows)
 
     def _rows(self, batch: Batch, positions: Int[Tensor, "position 2"]) -> Int[Tensor, "position"]:
-        sentence, time = positions.to(self.device).unbind(1)
+        if positions.dim() != 2 or positions.shape[1] != 2 or not is_integral(positions):
+            raise ShapeError(
+                f"{type(self).__name__}: positions are {positions.dtype} {tuple(positions.shape)}; give integers "
+                f"[position, 2]: pairs (sentence, time)."
+            )
+        sentence, time = positions.to(self.device, torch.int64).unbind(1)
         lengths = torch.tensor(batch.lengths, device=self.device)
         inside = (sentence >= 0) & (sentence < len(lengths)) & (time >= 0)
         inside &= time < lengths[sentence.where(inside, 0)] if len(lengths) else False
@@ -111,6 +117,7 @@ class ChainDistribution(RecursiveDistribution):
 
     def begin(self, batch: int = 1) -> ChainState:
         """The state before all words of `batch` sentences, to be read word by word."""
+        self._check_count("begin", "batch", batch)
         with torch.no_grad():
             start = self.parameters["log_start"].detach().exp()
             return empty_state(self._stepper, self._filtered_states, start, batch)
@@ -124,17 +131,33 @@ class ChainDistribution(RecursiveDistribution):
         observed: Observed = None,
     ) -> list[ChainPath | None]:
         """`num` independent samples of p(hidden path | sentence) for each sentence; None for an impossible one."""
+        self._check_count("sample_posterior", "num", num)
         with torch.no_grad():
             messages = self._messages(self._sentences(words, lengths, observed))
-            draw = Draw(generator)
+            possible, draw = self._possible(messages.log_z), Draw(generator)
             found = trace(messages.recursion, messages.forward, exact_log_product, draw, num)
-            return self._paths(messages.recursion, found, draw, messages.possible)
+            return self._paths(messages.recursion, found, draw, possible)
 
     def _best_paths(self, batch: Batch) -> list[ChainPath | None]:
         recursion = self._query_recursion(batch)
         forward = forward_table(recursion, max_product)
-        possible = at_the_end(recursion.layout, forward.amax(1)) > -torch.inf
+        possible = self._possible(at_the_end(recursion.layout, forward.amax(1)))
         return only(self._paths(recursion, trace(recursion, forward, max_product, best), best, possible))
+
+    def _possible(self, log_weights: Float[Tensor, "*rows"]) -> Bool[Tensor, "*rows"]:
+        """What has a positive weight; raises RankspaceError for NaN, which is neither."""
+        if bool(log_weights.isnan().any()):
+            raise nan_error(type(self).__name__, self.parameters)
+        return log_weights > -torch.inf
+
+    def _check_count(self, operation: str, argument: str, count: int) -> None:
+        if count < 0:
+            raise RankspaceError(f"{type(self).__name__}: {operation}: {argument} is {count}; give 0 or more.")
+
+    def _check_sample(self, num: int, max_length: int) -> None:
+        self._check_count("sample", "num", num)
+        if max_length < 1:
+            raise RankspaceError(f"{type(self).__name__}: sample: max_length is {max_length}; give at least one word.")
 
     def _paths(
         self, recursion: LogRecursion, found: Trace, choose: Choose, possible: Bool[Tensor, "batch"]
@@ -149,8 +172,7 @@ class ChainDistribution(RecursiveDistribution):
 
         Without `eos` all have `max_length` words. `lost_mass` of the result is the exact probability of being cut.
         """
-        if max_length < 1:
-            raise RankspaceError(f"{type(self).__name__}: sample: max_length is {max_length}; give at least one word.")
+        self._check_sample(num, max_length)
         with torch.no_grad():
             draw, stepper = Draw(generator), self._prior
             made = generate(stepper, num, max_length, self.eos, draw)

@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankspace.distributions.parameters import Axes, check_kind, check_normalised, sizes_of
+from rankspace.distributions.parameters import Axes, check_kind, check_normalised, is_integral, sizes_of
 from rankspace.errors import RankspaceError, ShapeError
+from rankspace.inference.differentiation import differentiable, differentiating, lasting
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged, lengths_of, ragged
 
@@ -38,12 +39,12 @@ class Batch:
     def layout(self) -> Ragged:
         return ragged(self.lengths, self.words.device)
 
-    @cached_property
+    @lasting
     def tokens(self) -> Int[Tensor, "token"]:
         """The words in the order of the layout's steps."""
         return self.layout.pack(self.words)
 
-    @cached_property
+    @lasting
     def distinct(self) -> tuple[Int[Tensor, "word"], Int[Tensor, "token"]]:
         """The distinct words of the batch, and the place of each token among them."""
         found, inverse = torch.unique(self.tokens, return_inverse=True)
@@ -106,6 +107,7 @@ class Distribution(ABC):
         """The same distribution with other parameters; they are not checked again."""
         make: Any = type(self)  # each class names its parameters in its constructor
         made: Own = make(**parameters, **self.options(), validate=False)
+        made.validate = self.validate  # words are checked as before
         return made
 
     def to(self: Own, *args: Any, **kwargs: Any) -> Own:
@@ -131,18 +133,18 @@ class Distribution(ABC):
         self, words: Tensor, lengths: Sequence[int] | Tensor | None, extras: Mapping[str, Tensor] | None = None
     ) -> Batch:
         name = type(self).__name__
-        if words.dim() != 2 or words.is_floating_point():
+        if words.dim() != 2 or not is_integral(words):
             raise ShapeError(
                 f"{name}: words are {words.dtype} {tuple(words.shape)}; give integers [batch, length], padded at the "
                 f"end, and the lengths."
             )
-        numbers = lengths_of(words, lengths)
+        numbers = lengths_of(name, words, lengths)
         if len(numbers) != words.shape[0] or not all(0 <= n <= words.shape[1] for n in numbers):
             raise ShapeError(
                 f"{name}: lengths {_shortened(numbers)} do not fit words {tuple(words.shape)}; give one length for "
                 f"each row, from 0 to {words.shape[1]}."
             )
-        batch = Batch(words.to(self.device), numbers, dict(extras or {}))
+        batch = Batch(differentiable(words.to(self.device, torch.int64)), numbers, dict(extras or {}))
         if self.validate and batch.tokens.numel():
             self._check_words(batch)
         return batch
@@ -206,8 +208,8 @@ class Distribution(ABC):
         return self._counts(self._batch(words, lengths))
 
     def _counts(self, batch: Batch) -> dict[str, Tensor]:
-        leaves = {name: value.detach().requires_grad_() for name, value in self.parameters.items()}
-        with torch.enable_grad():
+        with differentiating():
+            leaves = {name: differentiable(value).detach().requires_grad_() for name, value in self.parameters.items()}
             total = self.with_parameters(leaves)._log_z(batch)
             total = torch.where(total > -math.inf, total, 0).sum()
             found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
@@ -226,7 +228,7 @@ class Distribution(ABC):
         probability of each with its ranks summed out inside the logarithm, which no dynamic programme gives. Zero for
         impossible sentences. No gradient.
         """
-        return self.posterior_cross_entropy(self, words, lengths)
+        return self._entropy(self._batch(words, lengths))
 
     def posterior_cross_entropy(
         self,
@@ -238,9 +240,17 @@ class Distribution(ABC):
 
         Infinite where p allows a derivation that q does not. See `posterior_entropy` for what a derivation is.
         """
-        return self._cross_entropy(other, self._batch(words, lengths))
+        return self._cross_entropy(other, self._batch(words, lengths)).to(self.dtype)
+
+    def _entropy(self, batch: Batch) -> Float[Tensor, "batch"]:
+        return self._cross_entropy(self, batch).clamp(min=0).to(self.dtype)  # not below zero by rounding
+
+    def _kl(self, other: "Distribution", batch: Batch) -> Float[Tensor, "batch"]:
+        difference = self._cross_entropy(other, batch) - self._cross_entropy(self, batch)
+        return difference.clamp(min=0).to(self.dtype)
 
     def _cross_entropy(self, other: "Distribution", batch: Batch) -> Float[Tensor, "batch"]:
+        """In float64: differences are rounded once."""
         self._check_comparable(other)
         with torch.no_grad():
             mine, theirs = (p.detach().to(torch.float64) for p in (self, other))  # a difference of large numbers
@@ -251,7 +261,7 @@ class Distribution(ABC):
             if other is not self and any(bool(mask.any()) for mask in forbidden.values()):
                 used = mine._slope(batch, {name: mask.double() for name, mask in forbidden.items()})
                 result = result.masked_fill(used > 0, math.inf)
-            return result.masked_fill(impossible, 0).to(self.dtype)
+            return result.masked_fill(impossible, 0)
 
     def posterior_kl(
         self,
@@ -260,8 +270,7 @@ class Distribution(ABC):
         lengths: Sequence[int] | Int[Tensor, "batch"] | None = None,
     ) -> Float[Tensor, "batch"]:
         """KL(p || q) of the derivation given the sentence, p this distribution, q another; in nats."""
-        cross = self.posterior_cross_entropy(other, words, lengths)
-        return cross - self.posterior_entropy(words, lengths)
+        return self._kl(other, self._batch(words, lengths))
 
     def _check_comparable(self, other: "Distribution") -> None:
         if type(other) is not type(self) or other.sizes != self.sizes:

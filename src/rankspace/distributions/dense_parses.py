@@ -17,7 +17,7 @@ from rankspace.distributions.spans import WEIGHTS, Lengths
 from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.dense_tree.cost import explained
 from rankspace.inference.dense_tree.inside import Chart
-from rankspace.inference.dense_tree.log_space import LogChart, LogWeights, Offsets, log_inside
+from rankspace.inference.dense_tree.log_space import LogChart, LogWeights, Offsets, log_inside, out_of_range
 from rankspace.inference.dense_tree.partition import log_partition, posterior, scaled_chart
 from rankspace.inference.dense_tree.prior import branch, length_probabilities
 from rankspace.inference.dense_tree.slopes import slopes
@@ -114,7 +114,7 @@ class DenseTreeDistribution(TreeDistribution):
         weights, scale = log_weights.linear(self.precision)
         log_z, lost = log_partition(weights, batch.layout, log_weights.support)
         back = batch.layout.in_callers_order
-        return back(log_z) + batch.layout.unpack(scale).sum(1), back(lost)
+        return back(log_z) + batch.layout.unpack(scale).sum(1), back(lost) | _beyond_range(log_weights, batch)
 
     def _log_space(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
         log_z = log_inside(self._log_weights(parameters, batch), batch.layout).log_z
@@ -148,7 +148,7 @@ class DenseTreeDistribution(TreeDistribution):
         else:
             found = posterior(log_weights.linear(self.precision)[0], layout, log_weights.support)
             words, spans = found.chart.words * found.adjoint.words, found.chart.spans * found.adjoint.spans
-            lost = layout.in_callers_order(found.lost)
+            lost = layout.in_callers_order(found.lost) | _beyond_range(log_weights, batch)
         for width in range(1, layout.longest + 1):
             rows = layout.spans(width)
             p = words if width == 1 else spans[rows.start - layout.num_tokens : rows.stop - layout.num_tokens]
@@ -175,6 +175,7 @@ class DenseTreeDistribution(TreeDistribution):
         else:
             weights, _ = log_weights.linear(self.precision)
             linear, log_z, lost = scaled_chart(weights, layout, log_weights.support)
+            lost = lost | _beyond_range(log_weights, batch)[layout.sentence_at]
             chart = _in_logs(linear, log_z)
         nodes = trace(log_weights, chart, layout, num, drawn(generator), skip=lost)
         return nodes, layout.in_callers_order(lost)
@@ -203,6 +204,13 @@ class DenseTreeDistribution(TreeDistribution):
         log = {name: value.detach().double() for name, value in self.parameters.items()}
         weights = (log[rule].exp(), None if head is None else log[head].exp(), log["log_root"].exp())
         return length_probabilities(*weights, max_length).log()
+
+
+def _beyond_range(weights: LogWeights, batch: Batch) -> Bool[Tensor, "batch"]:
+    """Sentences with a span weight that the linear engine left out."""
+    if weights.span is None:
+        return torch.zeros(len(batch.lengths), dtype=torch.bool, device=batch.words.device)
+    return batch.layout.to_chart(out_of_range(weights.span).to(weights.span.dtype)).flatten(1).any(1)
 
 
 def _tangent(weights: DenseWeights, moved: LogWeights) -> DenseWeights:

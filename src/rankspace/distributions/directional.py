@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rankspace.distributions.contract import Parameters
+from rankspace.inference.differentiation import differentiable, differentiating
 
 
 def derivative_along(function: Callable[[Parameters], Any], parameters: Parameters, direction: Parameters) -> Any:
@@ -16,13 +17,14 @@ def derivative_along(function: Callable[[Parameters], Any], parameters: Paramete
     backward passes, through plain operations only. (Forward mode would do it in one, but loads torch.jit, for seconds.)
     The direction is taken in the parameters' dtype; the result has no derivatives.
     """
-    own = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-    with torch.enable_grad():
+    with differentiating():
+        own = {name: differentiable(value).detach().requires_grad_() for name, value in parameters.items()}
         result = function(own)
         outputs: tuple[Tensor, ...] = result if isinstance(result, tuple) else (result,)
         probes = [torch.zeros_like(output, requires_grad=True) for output in outputs]
         weighed: Any = sum((output * probe).sum() for output, probe in zip(outputs, probes, strict=True))
         pulled = torch.autograd.grad(weighed, list(own.values()), create_graph=True, materialize_grads=True)
-        total: Any = sum((pull * direction[name].to(pull.dtype)).sum() for name, pull in zip(own, pulled, strict=True))
+        moved = [differentiable(direction[name]).to(pull.dtype) for name, pull in zip(own, pulled, strict=True)]
+        total: Any = sum((pull * move).sum() for pull, move in zip(pulled, moved, strict=True))
         found = torch.autograd.grad(total, probes, allow_unused=True, materialize_grads=True)
     return tuple(found) if isinstance(result, tuple) else found[0]

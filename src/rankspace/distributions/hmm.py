@@ -28,6 +28,7 @@ class HMM(ChainDistribution):
         "log_emission": ("state", "vocab"),
     }
     ORDERS = ("auto", "state")
+    NO_RANK_ORDER = "its link is one dense matrix over states and has no ranks"
 
     def __init__(
         self,

@@ -46,6 +46,7 @@ class HSMM(ChainDistribution):
         "log_duration": ("state", "duration"),
     }
     ORDERS = ("auto", "state")
+    NO_RANK_ORDER = "its link is one dense matrix over states and has no ranks"
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class HSMM(ChainDistribution):
         with torch.no_grad():
             chains = self._query_recursion(self._sentences(words, lengths, observed))
             chart = chart_of(chains, list(steps(chains, max_product, torch.amax)))
-            possible = at_the_end(chains.layout, chart.finished.amax(1)) > -torch.inf
+            possible = self._possible(at_the_end(chains.layout, chart.finished.amax(1)))
             return only(self._segments(chains, chart, possible, 1, best, max_product))
 
     def sample_posterior(
@@ -134,10 +135,11 @@ class HSMM(ChainDistribution):
         observed: Observed = None,
     ) -> list[ChainPath | None]:
         """`num` independent samples of p(segments | sentence) for each sentence; None for an impossible one."""
+        self._check_count("sample_posterior", "num", num)
         with torch.no_grad():
             messages = self._messages(self._sentences(words, lengths, observed))
-            draw = Draw(generator)
-            return self._segments(messages.recursion, messages.chart, messages.possible, num, draw, exact_log_product)
+            possible, draw = self._possible(messages.log_z), Draw(generator)
+            return self._segments(messages.recursion, messages.chart, possible, num, draw, exact_log_product)
 
     def _segments(
         self,
@@ -165,6 +167,7 @@ class HSMM(ChainDistribution):
 
     def begin(self, batch: int = 1) -> ChainState:
         """The state before all words of `batch` sentences, to be read word by word; the last segment may go on."""
+        self._check_count("begin", "batch", batch)
         with torch.no_grad():
             stepper, start = self._segment_stepper, self.parameters["log_start"].detach().exp()
             predicted = stepper.first.expand(batch, -1)
@@ -186,8 +189,7 @@ class HSMM(ChainDistribution):
         exp(log_prob) divided by the sum of that over all sentences of this length. Raises RankspaceError if there are
         none.
         """
-        if max_length < 1:
-            raise RankspaceError(f"HSMM: sample: max_length is {max_length}; give at least one word.")
+        self._check_sample(num, max_length)
         with torch.no_grad():
             draw = Draw(generator)
             if self.eos is None:
@@ -201,7 +203,8 @@ class HSMM(ChainDistribution):
     def _sample_of_length(self, num: int, length: int, draw: Draw) -> ChainSample:
         open_words = torch.zeros(1, length, dtype=torch.int64, device=self.device)
         messages = self._messages(self._sentences(open_words, None, torch.zeros_like(open_words, dtype=torch.bool)))
-        paths = self._segments(messages.recursion, messages.chart, messages.possible, num, draw, exact_log_product)
+        possible = self._possible(messages.log_z)
+        paths = self._segments(messages.recursion, messages.chart, possible, num, draw, exact_log_product)
         if paths[0] is None or paths[0].ends is None:
             raise RankspaceError(
                 f"HSMM: no segment ends after {length} words; give sample another max_length, or the model an eos."

@@ -10,11 +10,10 @@ from rankspace.distributions.chain_results import ChainPath
 from rankspace.distributions.chains import ChainDistribution, Lengths, Observed, no_viterbi, word_vectors
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
 from rankspace.distributions.hmm import HMM
-from rankspace.errors import RankspaceError
-from rankspace.inference.chain.exact_product import log_matrix_product
 from rankspace.inference.chain.forward import Recursion
-from rankspace.inference.chain.log_space import LogRecursion, log_sum_exp
+from rankspace.inference.chain.log_space import LogRecursion
 from rankspace.inference.links import FactoredLink, Precision
+from rankspace.inference.logarithms import log_matrix_product, log_sum_exp
 
 
 class LHMM(ChainDistribution):
@@ -35,6 +34,7 @@ class LHMM(ChainDistribution):
         "log_emission": ("state", "vocab"),
     }
     ORDERS = ("auto", "state")
+    NO_RANK_ORDER = "its words hang on states, and summing the states out would give one link for each word"
 
     def __init__(
         self,
@@ -49,11 +49,6 @@ class LHMM(ChainDistribution):
         backend: Backend = "auto",
         validate: bool = True,
     ) -> None:
-        if order == "rank":
-            raise RankspaceError(
-                "LHMM: order is 'rank', but its words hang on states, and summing the states out would give one link "
-                "for each word; give 'state' or 'auto', or use RankSpaceHMM."
-            )
         parameters = {
             "log_start": log_start,
             "log_state_to_rank": log_state_to_rank,
@@ -110,7 +105,7 @@ class LHMM(ChainDistribution):
             self.eos,
             precision=self.precision,
             backend=self.backend,
-            validate=False,
+            validate=self.validate,
         )
 
     def collapse(self) -> HMM:

@@ -10,13 +10,14 @@ from torch import Tensor
 from rankspace.distributions.contract import Batch, Parameters
 from rankspace.distributions.directional import derivative_along
 from rankspace.distributions.parses import WEIGHTS, LabelVisitor, TreeDistribution
+from rankspace.inference.logarithms import maximum
 from rankspace.inference.tree.choosing import Choose, best, drawn
 from rankspace.inference.tree.descent import ChartLogs, Descent
 from rankspace.inference.tree.engine import log_z
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
-from rankspace.inference.tree.inside import inside
+from rankspace.inference.tree.inside import LARGEST_WEIGHT, SpanWeights, inside
 from rankspace.inference.tree.linear_inputs import linear_inputs, support_of, word_scale
-from rankspace.inference.tree.log_space import LogInputs, log_chart, log_lengths, maximum
+from rankspace.inference.tree.log_space import LogInputs, log_chart, log_lengths
 from rankspace.inference.tree.nodes import Nodes, Spans
 from rankspace.inference.tree.posteriors import slopes_along, state_posteriors, state_posteriors_in_log_space
 from rankspace.inference.tree.range_check import lost_sentences
@@ -40,16 +41,23 @@ class LowRankTreeDistribution(TreeDistribution):
         scale = sentences.log_scale.to(inputs.root.dtype)
         return linear_inputs(inputs, scale, self._multiplies(batch), self.precision)
 
-    def _support(self, inputs: LogInputs, batch: Batch) -> TreeInputs | None:
-        return support_of(inputs, self._multiplies(batch), self.precision)
+    def _prepared(self, parameters: Parameters, batch: Batch) -> tuple[TreeInputs, Sentences]:
+        """What the linear engine takes. Logarithms are not kept: a batch's emissions can be as large as its chart."""
+        logs = self._log_inputs(parameters, batch.distinct[0])
+        sentences = self._sentences(logs, batch)
+        return self._linear_inputs(logs, sentences, batch), sentences
+
+    def _support(self, parameters: Parameters, batch: Batch) -> TreeInputs | None:
+        with torch.no_grad():
+            logs = self._log_inputs(parameters, batch.distinct[0])
+            return support_of(logs, self._multiplies(batch), self.precision)
 
     # What the contract asks for.
 
     def _linear(self, parameters: Parameters, batch: Batch) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        logs = self._log_inputs(parameters, batch.distinct[0])
-        sentences = self._sentences(logs, batch)
-        inputs = self._linear_inputs(logs, sentences, batch)
-        return log_z(inputs, sentences, partial(self._support, logs, batch), _log_weights(batch))
+        inputs, sentences = self._prepared(parameters, batch)
+        found, lost = log_z(inputs, sentences, partial(self._support, parameters, batch), _log_weights(batch))
+        return found, lost | _beyond_range(batch)
 
     def _log_space(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
         logs = self._log_inputs(parameters, batch.distinct[0])
@@ -58,16 +66,15 @@ class LowRankTreeDistribution(TreeDistribution):
         return batch.layout.in_callers_order(chart.log_z)
 
     def _slope(self, batch: Batch, direction: Parameters) -> Float[Tensor, "batch"]:
-        logs = self._log_inputs(self.parameters, batch.distinct[0])
-        sentences = self._sentences(logs, batch)
+        inputs, sentences = self._prepared(self.parameters, batch)
+        inputs = inputs.detach()
 
         def tensors(parameters: Parameters) -> tuple[Tensor, ...]:
             moved = self._log_inputs(parameters, batch.distinct[0])
             return self._linear_inputs(moved, sentences, batch).tensors
 
-        inputs = self._linear_inputs(logs, sentences, batch).detach()
         moved = inputs.like(derivative_along(tensors, self.parameters, direction))
-        slope, lost = slopes_along(inputs, sentences, partial(self._support, logs, batch), moved)
+        slope, lost = slopes_along(inputs, sentences, partial(self._support, self.parameters, batch), moved)
         if bool(lost.any()):
             again = lost.nonzero()[:, 0]
             slope = slope.index_put((again,), self._log_space_slope(batch.subset(again), direction))
@@ -100,10 +107,12 @@ class LowRankTreeDistribution(TreeDistribution):
             visit(Spans(*(column[rows] for column in spans(width))), self.num_nonterminals if width == 1 else 0, p)
 
         if log_space:
-            state_posteriors_in_log_space(logs, sentences, show, rows_of)
+            state_posteriors_in_log_space(logs, sentences, show, rows_of, _log_weights(batch))
             return torch.zeros(len(batch.lengths), dtype=torch.bool, device=self.device)
         inputs = self._linear_inputs(logs, sentences, batch)
-        return state_posteriors(inputs, logs, sentences, partial(self._support, logs, batch), show, rows_of)
+        support = partial(self._support, parameters, batch)
+        lost = state_posteriors(inputs, logs, sentences, support, show, rows_of, _span_weights(batch))
+        return lost | _beyond_range(batch)
 
     def _draw(
         self, parameters: Parameters, batch: Batch, log_space: bool, num: int, generator: torch.Generator | None
@@ -111,21 +120,24 @@ class LowRankTreeDistribution(TreeDistribution):
         logs, layout = self._log_inputs(parameters, batch.distinct[0]), batch.layout
         lost = torch.zeros(len(batch.lengths), dtype=torch.bool, device=self.device)
         if log_space:
-            in_logs = log_chart(logs.multiplied(), layout, batch.distinct[1])
+            in_logs = log_chart(logs.multiplied(), layout, batch.distinct[1], _log_weights(batch))
             possible, chart = in_logs.log_z > -torch.inf, ChartLogs.of_logs(in_logs, layout)
         else:
             sentences = self._sentences(logs, batch)
             inputs = self._linear_inputs(logs, sentences, batch)
-            linear = inside(inputs, sentences, None, keep_alpha=True)
-            lost, _ = lost_sentences(inputs, sentences, linear, None, partial(self._support, logs, batch))
+            weights, support = _span_weights(batch), partial(self._support, parameters, batch)
+            linear = inside(inputs, sentences, weights, keep_alpha=True)
+            lost, _ = lost_sentences(inputs, sentences, linear, weights, support)
+            lost = lost | _beyond_range(batch)
             possible, chart = ((linear.log_z > -torch.inf) & ~lost)[layout.sentence_at], ChartLogs.of_linear(linear)
         return self._descend(logs, logs.multiplied(), chart, batch, drawn(generator)).trees(possible, num), lost
 
     def _best(self, parameters: Parameters, batch: Batch) -> tuple[Nodes, Float[Tensor, "batch"]]:
-        """By max-product links: the chart of the best derivations, ranks included."""
+        """By max-product links, in float64: the chart of the best derivations, ranks included."""
+        parameters = {name: value.double() for name, value in parameters.items()}
         logs, layout = self._log_inputs(parameters, batch.distinct[0]), batch.layout
         ranks = logs.multiplied(maximum)
-        chart = log_chart(ranks, layout, batch.distinct[1], total=maximum)
+        chart = log_chart(ranks, layout, batch.distinct[1], _log_weights(batch), total=maximum)
         descent = self._descend(logs, ranks, ChartLogs.of_logs(chart, layout), batch, best)
         nodes = descent.trees(chart.log_z > -torch.inf, 1)
         return nodes, layout.in_callers_order(chart.log_z)
@@ -139,6 +151,20 @@ class LowRankTreeDistribution(TreeDistribution):
         return log_lengths(
             self._log_inputs(parameters, torch.zeros(1, dtype=torch.int64, device=self.device)), max_length
         )
+
+
+def _beyond_range(batch: Batch) -> Bool[Tensor, "batch"]:
+    """Sentences with a span weight that is finite and too large for the exponents of the engine."""
+    log_weights, layout = _log_weights(batch), batch.layout
+    if log_weights is None:
+        return torch.zeros(len(batch.lengths), dtype=torch.bool, device=batch.words.device)
+    beyond = (log_weights.abs() > LARGEST_WEIGHT) & log_weights.isfinite()
+    return layout.to_chart(beyond.to(log_weights.dtype)).flatten(1).any(1)
+
+
+def _span_weights(batch: Batch) -> SpanWeights | None:
+    log_weights = _log_weights(batch)
+    return None if log_weights is None else SpanWeights.split(log_weights.detach())
 
 
 def _log_weights(batch: Batch) -> Float[Tensor, "span"] | None:

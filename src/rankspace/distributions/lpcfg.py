@@ -1,6 +1,6 @@
 """The PCFG whose rule tensor has a low-rank head: LPCFG (figure 3b)."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -10,10 +10,10 @@ from rankspace.distributions.contract import Backend, Order
 from rankspace.distributions.dense_parses import DenseTreeDistribution
 from rankspace.distributions.parses import BestParses
 from rankspace.distributions.pcfg import PCFG
-from rankspace.distributions.spans import Lengths
+from rankspace.distributions.spans import Lengths, SpanWeights
 from rankspace.errors import RankspaceError
-from rankspace.inference.dense_tree.log_space import log_sum
 from rankspace.inference.links import Precision
+from rankspace.inference.logarithms import log_sum_exp
 
 
 class LPCFG(DenseTreeDistribution):
@@ -59,40 +59,49 @@ class LPCFG(DenseTreeDistribution):
     def _rules(self) -> tuple[str, str | None]:
         return "log_pair", "log_head"
 
-    def viterbi(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> BestParses:
+    def viterbi(
+        self, words: Int[Tensor, "batch length"], lengths: Lengths = None, span_weights: SpanWeights = None
+    ) -> BestParses:
         """Not available: a maximum over symbols and a sum over ranks do not commute. Raises RankspaceError."""
         raise RankspaceError(
             "LPCFG.viterbi: the maximum over symbols does not commute with the sum over ranks; use viterbi_joint "
             "(ranks included), mbr, or collapse().viterbi, which multiplies the ranks out."
         )
 
-    def viterbi_joint(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> BestParses:
+    def viterbi_joint(
+        self, words: Int[Tensor, "batch length"], lengths: Lengths = None, span_weights: SpanWeights = None
+    ) -> BestParses:
         """The most probable tree with its symbols and ranks, and the log-probability of all these with the words.
 
-        The best symbols when ranks are summed out can be others: `collapse().viterbi` finds those.
+        The best symbols when ranks are summed out can be others: `collapse().viterbi` finds those. For `span_weights`
+        see `viterbi` of a PCFG.
         """
-        return self._best_parses(words, lengths)
+        return self._best_parses("viterbi_joint", words, lengths, span_weights)
 
-    def collapse(self, over: Literal["symbols", "ranks"] = "symbols") -> PCFG:
+    def collapse(self, over: str = "symbols") -> PCFG:
         """The PCFG with the same log_prob, multiplied out in log space; differentiable.
 
         Over the symbols: the same nonterminals, rule[A, B, C] = sum_q head[A, q] pair[q, B, C]. Over the ranks: these
         are the nonterminals, root and children go through the head; this is what the rank order of other models does,
-        and it pays where there are fewer ranks than nonterminals.
+        and it pays where there are fewer ranks than nonterminals. Raises RankspaceError for anything else.
         """
+        if over not in ("symbols", "ranks"):
+            raise RankspaceError(f"LPCFG.collapse: over is {over!r}; give one of 'symbols', 'ranks'.")
         make = self._over_ranks if over == "ranks" else self._over_symbols
         root, rule = make()
         options: dict[str, Any] = {"precision": self.precision, "backend": self.backend}
-        return PCFG(root, rule, self.parameters["log_emission"], **options, validate=False)
+        return PCFG(root, rule, self.parameters["log_emission"], **options, validate=self.validate)
 
     def _over_symbols(self) -> tuple[Tensor, Tensor]:
         head, pair = self.parameters["log_head"], self.parameters["log_pair"]
-        rules = [log_sum(head[..., a, :, None, None] + pair, -3) for a in range(self.num_nonterminals)]
+        rules = [log_sum_exp(head[..., a, :, None, None] + pair, -3) for a in range(self.num_nonterminals)]
         return self.parameters["log_root"], torch.stack(rules, -3)
 
     def _over_ranks(self) -> tuple[Tensor, Tensor]:
         head, pair, n = self.parameters["log_head"], self.parameters["log_pair"], self.num_nonterminals
-        root = log_sum(self.parameters["log_root"][..., :, None] + head, -2)
+        batch = torch.broadcast_shapes(head.shape[:-2], pair.shape[:-3])  # one may be of each sentence, the other not
+        head, pair = head.expand(*batch, *head.shape[-2:]), pair.expand(*batch, *pair.shape[-3:])
+        root = log_sum_exp(self.parameters["log_root"][..., :, None] + head, -2)
         rules = []
         for q in range(head.shape[-1]):
             rows = pair[..., q, :, :]  # [B, C]
@@ -103,4 +112,4 @@ class LPCFG(DenseTreeDistribution):
 
 def _through(head: Float[Tensor, "*own nonterminal rank"], rows: Float[Tensor, "*each row nonterminal"]) -> Tensor:
     """log sum_B exp(rows[x, B] + head[B, q]), [x, q]."""
-    return log_sum(rows[..., :, :, None] + head[..., None, :, :], -2)
+    return log_sum_exp(rows[..., :, :, None] + head[..., None, :, :], -2)

@@ -11,11 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.distributions.contract import Batch, Parameters
-from rankspace.distributions.spans import WEIGHTS, LabelVisitor, Lengths, SpanDistribution
+from rankspace.distributions.spans import WEIGHTS, LabelVisitor, Lengths, SpanDistribution, SpanWeights
+from rankspace.errors import RankspaceError
 from rankspace.inference.decoding import best_tree, best_trees, brackets
 from rankspace.inference.tree.choosing import choose_in_portions, drawn
 from rankspace.inference.tree.growth import grow
-from rankspace.inference.tree.nodes import Nodes, Spans, trees_of
+from rankspace.inference.tree.nodes import Nodes, Spans, ranks_of, trees_of
 from rankspace.trees import Tree
 
 __all__ = ["WEIGHTS", "BestParses", "LabelVisitor", "Lengths", "PriorSample", "TreeDistribution"]
@@ -24,6 +25,7 @@ __all__ = ["WEIGHTS", "BestParses", "LabelVisitor", "Lengths", "PriorSample", "T
 class BestParses(NamedTuple):
     trees: list[Tree | None]  # with symbols; None for an impossible sentence
     log_prob: Float[Tensor, "batch"]  # of the words with that tree, its symbols and, in `viterbi_joint`, its ranks
+    ranks: list[list[int] | None] | None  # in `viterbi_joint`: of each tree's branching nodes, in preorder
 
 
 class PriorSample(NamedTuple):
@@ -41,15 +43,26 @@ class TreeDistribution(SpanDistribution):
     # Decoding.
 
     def mbr(
-        self, words: Int[Tensor, "batch length"], lengths: Lengths = None, labelled: bool = False
+        self,
+        words: Int[Tensor, "batch length"],
+        lengths: Lengths = None,
+        labelled: bool = False,
+        span_weights: SpanWeights = None,
     ) -> list[Tree | None]:
         """The tree with the largest expected number of correct spans, of each sentence; None if it is impossible.
 
         With `labelled`, of correct spans with their symbols: each span is given its most probable symbol, found width
         by width, and counts that symbol's posterior probability; preterminals are then nodes of the tree as well.
+        Expectations are those under `span_weights` (see `log_prob`): a span they forbid is in no tree, and a sentence
+        that they leave no tree has None.
         """
-        batch = self._batch(words, lengths)
-        scores, symbols = self._best_labels(batch) if labelled else (self.span_marginals(words, lengths), None)
+        self._check_parameters("mbr")
+        batch = self._weighted(words, lengths, span_weights)
+        if labelled:
+            scores, symbols = self._best_labels(batch)
+        else:
+            scores, symbols = self.span_marginals(words, lengths, span_weights), None
+        scores = _allowed(batch, scores)
         found = brackets(best_tree(scores, batch.lengths).splits, batch.lengths)
         possible = self._possible(batch, scores)
         sentences = self._word_lists(batch)
@@ -66,14 +79,22 @@ class TreeDistribution(SpanDistribution):
         return trees
 
     def mbr_kbest(
-        self, words: Int[Tensor, "batch length"], lengths: Lengths = None, *, k: int
+        self,
+        words: Int[Tensor, "batch length"],
+        lengths: Lengths = None,
+        *,
+        k: int,
+        span_weights: SpanWeights = None,
     ) -> list[list[tuple[Tree, float]]]:
         """The k trees with the largest expected numbers of correct spans (of two words or more) and these numbers.
 
-        Fewer where a sentence has fewer binary trees, none where it is impossible.
+        Fewer where a sentence has fewer binary trees, none where it is impossible. `span_weights` as in `mbr`.
         """
-        batch = self._batch(words, lengths)
-        scores = self.span_marginals(words, lengths)
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise RankspaceError(f"{type(self).__name__}.mbr_kbest: k is {k!r}; give a whole number, at least 1.")
+        self._check_parameters("mbr_kbest")
+        batch = self._weighted(words, lengths, span_weights)
+        scores = _allowed(batch, self.span_marginals(words, lengths, span_weights))
         best = best_trees(scores, batch.lengths, k)
         possible = self._possible(batch, scores)
         results = []
@@ -105,15 +126,31 @@ class TreeDistribution(SpanDistribution):
     def _word_lists(self, batch: Batch) -> list[list[int]]:
         return [row[:length] for row, length in zip(batch.words.tolist(), batch.lengths, strict=True)]
 
-    def viterbi(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> BestParses:
-        """The most probable tree with its symbols, and the log-probability of both with the words."""
-        return self._best_parses(words, lengths)
+    def viterbi(
+        self, words: Int[Tensor, "batch length"], lengths: Lengths = None, span_weights: SpanWeights = None
+    ) -> BestParses:
+        """The most probable tree with its symbols, and the log-probability of both with the words.
 
-    def _best_parses(self, words: Tensor, lengths: Lengths) -> BestParses:
-        batch = self._batch(words, lengths)
+        With `span_weights`, those of the tree's spans are added to its log-probability.
+        """
+        return self._best_parses("viterbi", words, lengths, span_weights)
+
+    def _best_parses(self, query: str, words: Tensor, lengths: Lengths, span_weights: Tensor | None) -> BestParses:
+        self._check_parameters(query)
+        batch = self._weighted(words, lengths, span_weights)
         with torch.no_grad():
             nodes, log_prob = self._best({name: value.detach() for name, value in self.parameters.items()}, batch)
-        return BestParses(trees_of(nodes, self._word_lists(batch)), log_prob.to(self.dtype))
+        ranks = ranks_of(nodes, len(batch.lengths)) if query == "viterbi_joint" else None
+        return BestParses(trees_of(nodes, self._word_lists(batch)), log_prob.to(self.dtype), ranks)
+
+    def _check_parameters(self, query: str) -> None:
+        """NaN would make every tree as good as none."""
+        for label, value in self.parameters.items():
+            if bool(value.isnan().any()):
+                place = value.isnan().nonzero()[0].tolist()
+                raise RankspaceError(
+                    f"{type(self).__name__}.{query}: {label}{place} is NaN; check what it was computed from."
+                )
 
     # Samples.
 
@@ -123,9 +160,18 @@ class TreeDistribution(SpanDistribution):
         lengths: Lengths = None,
         num: int = 1,
         generator: torch.Generator | None = None,
+        span_weights: SpanWeights = None,
     ) -> list[list[Tree] | None]:
-        """`num` exact samples of the tree with its symbols given each sentence; None if it is impossible."""
-        batch = self._batch(words, lengths)
+        """`num` exact samples of the tree with its symbols given each sentence; None if it is impossible.
+
+        With `span_weights`, from the distribution that they make (see `log_prob`). Without samples (num = 0) all lists
+        are empty.
+        """
+        self._check_count("sample_posterior", num)
+        self._check_parameters("sample_posterior")
+        batch = self._weighted(words, lengths, span_weights)
+        if not num:
+            return [[] for _ in batch.lengths]
         found: list[Nodes] = []
 
         def attempt(parameters: Parameters, part: Batch, sentences: Tensor, log_space: bool) -> Tensor:
@@ -146,6 +192,10 @@ class TreeDistribution(SpanDistribution):
         A tree that grows beyond is given up, and counted; so this ends for every grammar, also for one whose trees need
         not. `lost_mass` is the probability of that, from a recursion over lengths.
         """
+        self._check_count("sample", num)
+        if max_length < 1:
+            raise RankspaceError(f"{type(self).__name__}: sample: max_length is {max_length}; give at least one word.")
+        self._check_parameters("sample")
         with torch.no_grad():
             choose = drawn(generator)
             emission = self.parameters["log_emission"].detach()
@@ -153,7 +203,7 @@ class TreeDistribution(SpanDistribution):
             nodes, dropped = grow(
                 roots, lambda nonterminals: self._branch(nonterminals, generator), self.num_nonterminals, max_length
             )
-            leaves = Nodes(*(column[nodes.symbol >= self.num_nonterminals] for column in nodes))
+            leaves = nodes.at(nodes.symbol >= self.num_nonterminals)
             kind = leaves.symbol - self.num_nonterminals
             words = choose_in_portions(choose, len(kind), self.vocabulary, lambda some: emission[kind[some]], kind)
             lost_mass = 1 - self._log_lengths(max_length).exp().sum().clamp(max=1).item()
@@ -161,6 +211,10 @@ class TreeDistribution(SpanDistribution):
         for tree, begin, word in torch.stack([leaves.tree, leaves.begin, words], 1).tolist():
             sentences[tree][begin] = word
         return PriorSample(trees_of(nodes, sentences), dropped.nonzero()[:, 0].tolist(), lost_mass)
+
+    def _check_count(self, query: str, num: int) -> None:
+        if num < 0:
+            raise RankspaceError(f"{type(self).__name__}: {query}: num is {num}; give zero or more.")
 
     # What an engine must know how to do. `parameters` are detached and may be float64 copies of the distribution's own.
 
@@ -184,3 +238,8 @@ class TreeDistribution(SpanDistribution):
     @abstractmethod
     def _log_lengths(self, max_length: int) -> Float[Tensor, "length"]:
         """log p(a sentence has n words), n = 0 .. max_length, in float64."""
+
+
+def _allowed(batch: Batch, scores: Float[Tensor, "batch end end"]) -> Float[Tensor, "batch end end"]:
+    """Scores of spans, -inf where weights forbid the span."""
+    return scores.masked_fill(batch.extras[WEIGHTS] == -torch.inf, -torch.inf) if WEIGHTS in batch.extras else scores

@@ -1,4 +1,4 @@
-"""The HMM whose transition and emission are one factor, decomposed around a rank (section 1 of DESIGN, "HMM")."""
+"""The HMM whose transition and emission are one factor, decomposed around a rank (section 5)."""
 
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -12,10 +12,10 @@ from rankspace.distributions.chain_results import ChainPath, ChainSample, PathTa
 from rankspace.distributions.chains import ChainDistribution, Lengths, Observed, no_viterbi, word_vectors
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
 from rankspace.distributions.hmm import HMM
-from rankspace.inference.chain.exact_product import exact_log_product, log_matrix_product
+from rankspace.inference.chain.exact_product import exact_log_product
 from rankspace.inference.chain.forward import Recursion
 from rankspace.inference.chain.incremental import Stepper
-from rankspace.inference.chain.log_space import LogProduct, LogRecursion, forward_table, log_sum_exp
+from rankspace.inference.chain.log_space import LogProduct, LogRecursion, forward_table
 from rankspace.inference.chain.messages import Messages, at_the_end, filtered
 from rankspace.inference.chain.paths import (
     Choose,
@@ -30,6 +30,7 @@ from rankspace.inference.chain.paths import (
 )
 from rankspace.inference.chain.prior import Generated
 from rankspace.inference.links import DenseLink, FactoredLink, Link, Precision, product
+from rankspace.inference.logarithms import log_matrix_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 from rankspace.lowrank.planner import Plan, plan
 
@@ -115,7 +116,7 @@ class RankSpaceHMM(ChainDistribution):
     def collapse(self) -> HMM:
         """The same distribution over sentences as an HMM whose states are the ranks; exact and differentiable.
 
-        Start s U, transition V U, emission W (DESIGN, section 1). Costs r^2 m.
+        Start s U, transition V U, emission W. Costs r^2 m.
         """
         to_rank, to_state = self.parameters["log_state_to_rank"], self.parameters["log_rank_to_state"]
         return HMM(
@@ -125,7 +126,7 @@ class RankSpaceHMM(ChainDistribution):
             self.eos,
             precision=self.precision,
             backend=self.backend,
-            validate=False,
+            validate=self.validate,
         )
 
     # Queries: vectors are over ranks, states lie between them.
@@ -184,7 +185,7 @@ class RankSpaceHMM(ChainDistribution):
                 recursion = self._joined(recursion, max_product)
             forward, log_end = forward_table(recursion, max_product), self._to_state.amax(1)
             found = trace(recursion, forward, max_product, best, log_end=log_end)
-            possible = at_the_end(recursion.layout, (forward + log_end).amax(1)) > -torch.inf
+            possible = self._possible(at_the_end(recursion.layout, (forward + log_end).amax(1)))
             return only(self._paths(recursion, found, best, possible))
 
     @property
@@ -200,12 +201,14 @@ class RankSpaceHMM(ChainDistribution):
         if not found.between and len(layout.previous):
             before, after = ranks[layout.previous].flatten(), ranks[layout.alive[1] :].flatten()
             chosen = choose_between(self._to_state.T, self._to_rank.T, before, after, choose)
-            states[layout.previous] = chosen.reshape(-1, num)
+            states[layout.previous] = chosen.reshape(len(layout.previous), num)
         last = (layout.following < 0).nonzero()[:, 0]
         flat = self._log_first.new_zeros(len(last), self.sizes["state"])
         states[last] = choose_before(flat, self._to_state, ranks[last], choose)
         first = self._chosen_first(layout, ranks, choose)
-        tables = PathTables(states, self._log_joint(recursion, states, ranks, first).to(self.dtype), ranks, first)
+        log_joint = self._log_joint(recursion, states, ranks, first)
+        self._possible(log_joint)  # the last state is no part of log Z, nor the first of an empty sentence
+        tables = PathTables(states, log_joint.to(self.dtype), ranks, first)
         return split_paths(layout, tables, possible)
 
     def _chosen_first(self, layout: Ragged, ranks: Tensor, choose: Choose) -> Int[Tensor, "batch num"]:

@@ -11,6 +11,7 @@ from rankspace.distributions.contract import Backend, Batch, Order, Parameters
 from rankspace.distributions.low_rank_parses import LowRankTreeDistribution
 from rankspace.distributions.parses import BestParses, Lengths
 from rankspace.distributions.simple_pcfg import SimplePCFG
+from rankspace.distributions.spans import SpanWeights
 from rankspace.errors import RankspaceError
 from rankspace.inference.links import Precision
 from rankspace.inference.tree.choosing import choose_in_portions, drawn
@@ -105,10 +106,12 @@ class RankSpacePCFG(LowRankTreeDistribution):
             self.parameters["log_emission"],
             precision=self.precision,
             backend=self.backend,
-            validate=False,
+            validate=self.validate,
         )
 
-    def viterbi(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> NoReturn:
+    def viterbi(
+        self, words: Int[Tensor, "batch length"], lengths: Lengths = None, span_weights: SpanWeights = None
+    ) -> NoReturn:
         """Not available: raises RankspaceError. See `viterbi_joint`."""
         raise RankspaceError(
             "RankSpacePCFG.viterbi: the best tree with its symbols alone cannot be found in polynomial time by dynamic "
@@ -116,15 +119,17 @@ class RankSpacePCFG(LowRankTreeDistribution):
             "symbols and ranks), mbr, or sample_posterior."
         )
 
-    def viterbi_joint(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> BestParses:
+    def viterbi_joint(
+        self, words: Int[Tensor, "batch length"], lengths: Lengths = None, span_weights: SpanWeights = None
+    ) -> BestParses:
         """The best joint assignment of tree, symbols and ranks, and its log-probability with the words.
 
         The argmax over trees and symbols alone is not available: it needs the maximum over symbols of sums over ranks,
         and max does not commute with sum, so the sums could not be taken out of a recursion over ranks; a recursion
         over symbols would need the full rule tensor (see `PCFG`). Here ranks are maximised too, by max-product links:
-        r^2 h once, then O(n^3 r + n^2 r^2) without matrix products.
+        r^2 h once, then O(n^3 r + n^2 r^2) without matrix products. For `span_weights` see `viterbi` of a SimplePCFG.
         """
-        return self._best_parses(words, lengths)
+        return self._best_parses("viterbi_joint", words, lengths, span_weights)
 
     def _branch(self, symbols: Int[Tensor, "node"], generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         choose, tables = drawn(generator), self.parameters

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
 from rankspace.distributions.low_rank_parses import LowRankTreeDistribution
+from rankspace.distributions.spans import Lengths
 from rankspace.inference.links import Precision
 from rankspace.inference.tree.choosing import choose_in_portions, drawn
 from rankspace.inference.tree.log_space import LogInputs
@@ -60,6 +61,24 @@ class SimplePCFG(LowRankTreeDistribution):
 
     def _multiplies(self, batch: Batch) -> bool:
         return False  # the link is one matrix as it stands
+
+    def explain(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> str:
+        """That there is one order, and what each part of a batch costs."""
+        batch = self._batch(words, lengths)
+        h, p, long = self.num_nonterminals, self.num_preterminals, [n for n in batch.lengths if n > 1]
+        spans = sum(n * (n - 1) // 2 for n in long)
+        terms = {
+            "words, once": 4 * len(batch.distinct[0]) * h * p,
+            "split sum": 2 * h * sum((n - 1) * n * (n + 1) // 6 for n in long),
+            "to children": 4 * h * h * (spans - len(long)),
+            "root": 2 * h * len(long),
+        }
+        lines = [
+            "tree: state order, the only one: the ranks are the nonterminals",
+            f"  {h} nonterminals, {p} preterminals, sentences {len(batch.lengths)}, spans of two words or more {spans}",
+            *(f"    {name:<22}{flops:>10.3g} flops" for name, flops in terms.items()),
+        ]
+        return "\n".join(lines)
 
     def _branch(self, symbols: Int[Tensor, "node"], generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         choose, each = drawn(generator), self.sizes["symbol"]

@@ -6,16 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from rankspace.distributions.contract import Batch, Distribution, Parameters
 from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.decoding import crossing
+from rankspace.inference.differentiation import differentiable, differentiating
 from rankspace.inference.tree.nodes import Spans
 from rankspace.trees import Tree
 
 Lengths = Sequence[int] | Int[Tensor, "batch"] | None
+SpanWeights = Shaped[Tensor, "batch end end"] | None
 LabelVisitor = Callable[[Spans, int, Tensor], None]  # spans, their first symbol s, p(symbol s + x) [span, x]
 
 WEIGHTS = "span_weights"  # in Batch.extras: [batch, length + 1, length + 1], added to the log weight of each span
@@ -52,7 +54,7 @@ class SpanDistribution(Distribution):
         self,
         words: Int[Tensor, "batch length"],
         lengths: Lengths = None,
-        span_weights: Float[Tensor, "batch end end"] | None = None,
+        span_weights: SpanWeights = None,
     ) -> Float[Tensor, "batch"]:
         """log p(sentence) of each sentence; -inf, with zero gradient, for one that cannot be produced.
 
@@ -67,24 +69,37 @@ class SpanDistribution(Distribution):
         """
         return self._log_z(self._weighted(words, lengths, span_weights))
 
-    def log_joint(self, words: Int[Tensor, "batch length"], trees: Sequence[Tree]) -> Float[Tensor, "batch"]:
+    def log_joint(self, words: Int[Tensor, "batch length"], trees: Sequence[Tree | None]) -> Float[Tensor, "batch"]:
         """log p(sentence, bracketing): symbols (and ranks) are summed out. Lengths are those of the trees.
 
         A tree that is not binary stands for all its binary refinements, whose probabilities are added; symbols of the
-        trees are not looked at. Spans that cross a bracket are forbidden by span weights. Differentiable.
+        trees are not looked at. None in place of a tree, as `mbr` has it for an impossible sentence, gives -inf. Words
+        of trees that are numbers must be those of the sentences, else RankspaceError is raised; words that are text are
+        not compared. Spans that cross a bracket are forbidden by span weights. Differentiable.
         """
-        name = type(self).__name__
-        if len(trees) != words.shape[0] or any(len(tree) > words.shape[1] for tree in trees):
+        lengths = [0 if tree is None else len(tree) for tree in trees]
+        if len(trees) != words.shape[0] or max(lengths, default=0) > words.shape[1]:
             raise ShapeError(
-                f"{name}.log_joint: {len(trees)} trees of {max(map(len, trees), default=0)} words or fewer do not fit "
-                f"words {tuple(words.shape)}; give one tree for each row."
+                f"{type(self).__name__}.log_joint: {len(trees)} trees of {max(lengths, default=0)} words or fewer do "
+                f"not fit words {tuple(words.shape)}; give one tree for each row."
             )
+        self._check_tree_words(words, trees)
         size = words.shape[1] + 1
         forbidden = torch.zeros(len(trees), size, size, dtype=torch.bool)
         for mask, tree in zip(forbidden, trees, strict=True):
-            mask[: len(tree) + 1, : len(tree) + 1] = crossing(tree.spans(), len(tree))
+            if tree is not None:
+                mask[: len(tree) + 1, : len(tree) + 1] = crossing(tree.spans(), len(tree))
         weights = torch.zeros(forbidden.shape, dtype=self.dtype).masked_fill(forbidden, -math.inf).to(self.device)
-        return self._log_z(self._weighted(words, [len(tree) for tree in trees], weights))
+        return self._log_z(self._weighted(words, lengths, weights))
+
+    def _check_tree_words(self, words: Tensor, trees: Sequence[Tree | None]) -> None:
+        for b, (row, tree) in enumerate(zip(words.tolist(), trees, strict=True)):
+            for i, word in enumerate(() if tree is None else tree.words):
+                if isinstance(word, int) and word != row[i]:
+                    raise RankspaceError(
+                        f"{type(self).__name__}.log_joint: word {i} of trees[{b}] is {word} but words[{b}, {i}] is "
+                        f"{row[i]}; give each sentence its own tree."
+                    )
 
     def _weighted(self, words: Tensor, lengths: Lengths, span_weights: Tensor | None) -> Batch:
         if span_weights is None:
@@ -96,7 +111,7 @@ class SpanDistribution(Distribution):
                 f"{type(self).__name__}: span_weights are {tuple(span_weights.shape)} but words {tuple(words.shape)} "
                 f"need {(words.shape[0], size, size)}: [batch, begin, end]."
             )
-        if self.validate and not bool((batch.layout.from_chart(span_weights.detach()) < math.inf).all()):
+        if self.validate and not bool((batch.layout.from_chart(batch.extras[WEIGHTS].detach()) < math.inf).all()):
             raise RankspaceError(
                 f"{type(self).__name__}: span_weights have NaN or +inf at a span of its sentence; give numbers, or "
                 f"-inf to forbid a span."
@@ -109,7 +124,7 @@ class SpanDistribution(Distribution):
         self,
         words: Int[Tensor, "batch length"],
         lengths: Lengths = None,
-        span_weights: Float[Tensor, "batch end end"] | None = None,
+        span_weights: SpanWeights = None,
     ) -> Float[Tensor, "batch end end"]:
         """p(span [i, j) is a constituent | sentence) at [sentence, i, j], [batch, length + 1, length + 1].
 
@@ -120,8 +135,8 @@ class SpanDistribution(Distribution):
         size = words.shape[1] + 1
         if span_weights is None:
             span_weights = torch.zeros(words.shape[0], size, size, dtype=self.dtype, device=self.device)
-        leaf = span_weights.detach().requires_grad_()
-        with torch.enable_grad():
+        with differentiating():
+            leaf = differentiable(span_weights.to(self.device, self.dtype)).detach().requires_grad_()
             total = self.detach()._log_z(self._weighted(words, lengths, leaf))
             (marginals,) = torch.autograd.grad(total.where(total > -math.inf, 0).sum(), leaf)
         return marginals
@@ -130,14 +145,15 @@ class SpanDistribution(Distribution):
         self,
         words: Int[Tensor, "batch length"],
         lengths: Lengths = None,
-        spans: Int[Tensor, "span 3"] | None = None,
+        spans: Shaped[Tensor, "..."] | None = None,
+        span_weights: SpanWeights = None,
     ) -> Float[Tensor, "..."]:
         """p(span is a constituent with symbol A | sentence), for all symbols: nonterminals, then preterminals.
 
         With `spans`, rows (sentence, begin, end): [span, symbol], and no larger table is made. Without: [batch, length
-        + 1, length + 1, symbol]. Sums over symbols are `span_marginals`. No gradient.
+        + 1, length + 1, symbol]. Sums over symbols are `span_marginals`, with the same `span_weights`. No gradient.
         """
-        batch = self._batch(words, lengths)
+        batch = self._weighted(words, lengths, span_weights)
         symbols = self.num_nonterminals + self.num_preterminals
         if spans is None:
             size = words.shape[1] + 1
@@ -165,6 +181,11 @@ class SpanDistribution(Distribution):
         return table.index_select(0, which)
 
     def _check_spans(self, batch: Batch, spans: Tensor) -> None:
+        if spans.dim() != 2 or spans.shape[1] != 3 or spans.is_floating_point():
+            raise ShapeError(
+                f"{type(self).__name__}.labelled_marginals: spans are {spans.dtype} {tuple(spans.shape)}; give "
+                f"integers [span, 3]: rows (sentence, begin, end)."
+            )
         lengths = torch.tensor(batch.lengths, device=self.device)
         sentence, begin, end = spans.unbind(1)
         known = (sentence >= 0) & (sentence < len(lengths))

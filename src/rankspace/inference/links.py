@@ -1,4 +1,4 @@
-"""Links: the linear maps that a vector passes through between two meetings (DESIGN, section 3).
+"""Links: the linear maps that a vector passes through between two meetings (ARCHITECTURE, section 7).
 
 The models differ in the link alone. An engine sees `apply`, its transpose, and how both depend on the link's tensors;
 whether a product of two matrices was multiplied out beforehand (rank order) or not (state order) is no concern of it.
@@ -154,21 +154,22 @@ def product(
 ) -> Tensor:
     """a @ b. "highest": in the dtype of the operands. "high": tf32 where the device has it. "medium": both operands
     rounded to bfloat16, sums in float32. The last two concern float32 alone."""
-    if precision == "highest" or a.dtype != torch.float32:
+    if a.dtype != torch.float32:
         return a @ b
     if precision == "medium":
         a, b = a.bfloat16().float(), b.bfloat16().float()  # exact in tf32, whose mantissa is longer
-    with _tf32(a.device):
+    with _tf32(a.device, allowed=precision != "highest"):
         return a @ b
 
 
 @contextmanager
-def _tf32(device: torch.device) -> Iterator[None]:
+def _tf32(device: torch.device, allowed: bool) -> Iterator[None]:
+    """Whether products on a GPU may round their operands, whatever is set for the process."""
     if device.type != "cuda":
         yield
         return
     before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_tf32 = allowed
     try:
         yield
     finally:

@@ -5,6 +5,8 @@ A table of steps is ordered by step, then place; a table of spans by width, then
 width is then one contiguous block of rows: the operand of one matrix product. This is the only file that knows.
 """
 
+import operator
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -12,6 +14,9 @@ from functools import cached_property, lru_cache
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from rankspace.errors import ShapeError
+from rankspace.inference.differentiation import lasting
 
 
 @dataclass(frozen=True)
@@ -35,17 +40,17 @@ class Ragged:
         """alive[k]: sentences with at least k words, k = 0 .. longest + 1."""
         return tuple(sum(length >= k for length in self.lengths) for k in range(self.longest + 2))
 
-    @cached_property
+    @lasting
     def sentence_at(self) -> Int[Tensor, "batch"]:
         """[place] -> sentence."""
         return torch.tensor(self.order, dtype=torch.int64, device=self.device)
 
-    @cached_property
+    @lasting
     def place_of(self) -> Int[Tensor, "batch"]:
         """[sentence] -> place."""
         return torch.argsort(self.sentence_at)
 
-    @cached_property
+    @lasting
     def length_at(self) -> Int[Tensor, "batch"]:
         """[place] -> length."""
         return torch.tensor([self.lengths[b] for b in self.order], dtype=torch.int64, device=self.device)
@@ -66,12 +71,12 @@ class Ragged:
         """Rows of the words at a time, 0 .. longest - 1, one for each sentence alive there."""
         return slice(self.before[time + 1], self.before[time + 2])
 
-    @cached_property
+    @lasting
     def token_place(self) -> Int[Tensor, "token"]:
         """[row] -> place of the sentence a word belongs to."""
         return torch.cat([torch.arange(self.alive[t + 1]) for t in range(self.longest)] or [_NONE]).to(self.device)
 
-    @cached_property
+    @lasting
     def token_time(self) -> Int[Tensor, "token"]:
         """[row] -> time of a word in its sentence."""
         parts = [torch.full((self.alive[t + 1],), t) for t in range(self.longest)]
@@ -90,20 +95,20 @@ class Ragged:
         """[place, ...] -> [sentence, ...]."""
         return rows.index_select(0, self.place_of)
 
-    @cached_property
+    @lasting
     def last_token(self) -> Int[Tensor, "batch"]:
         """[place] -> row of a sentence's last word; 0 for an empty sentence."""
         rows = [self.before[self.lengths[b]] + place if self.lengths[b] else 0 for place, b in enumerate(self.order)]
         return torch.tensor(rows, dtype=torch.int64, device=self.device)
 
-    @cached_property
+    @lasting
     def previous(self) -> Int[Tensor, "later"]:
         """[row - alive[1]] -> row of the word before: of all words but the first of their sentences."""
         alive = torch.tensor(self.alive, dtype=torch.int64, device=self.device)
         rows = torch.arange(self.num_tokens, device=self.device) - alive[self.token_time]
         return rows[self.alive[1] :]
 
-    @cached_property
+    @lasting
     def following(self) -> Int[Tensor, "token"]:
         """[row] -> row of the word after; -1 for the last word of a sentence."""
         rows = torch.full((self.num_tokens,), -1, device=self.device)
@@ -152,7 +157,7 @@ class Ragged:
         """[row within its width] -> first word."""
         return self.token_time[self.before[width] :] - (width - 1)
 
-    @cached_property
+    @lasting
     def _row_tables(self) -> tuple[Tensor, Tensor]:
         before = torch.tensor(self.before, dtype=torch.int64, device=self.device)
         offsets = torch.tensor(self.offsets, dtype=torch.int64, device=self.device)
@@ -163,13 +168,13 @@ class Ragged:
         before, shift = self._row_tables
         return shift[width] + before[begin + width] + place
 
-    @cached_property
+    @lasting
     def whole(self) -> Int[Tensor, "batch"]:
         """[place] -> row of the span that is the whole sentence; 0 for an empty sentence."""
         rows = [self.offsets[self.lengths[b]] + place if self.lengths[b] else 0 for place, b in enumerate(self.order)]
         return torch.tensor(rows, dtype=torch.int64, device=self.device)
 
-    @cached_property
+    @lasting
     def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
         widths = range(1, self.longest + 1)
         place = torch.cat([self.span_place(w) for w in widths] or [_NONE.to(self.device)])
@@ -197,8 +202,21 @@ def ragged(lengths: tuple[int, ...], device: torch.device) -> Ragged:
     return Ragged(lengths, device)
 
 
-def lengths_of(words: Int[Tensor, "batch length"], lengths: Sequence[int] | Tensor | None) -> tuple[int, ...]:
-    """Lengths as numbers on the host; all of the table if none are given."""
+def lengths_of(name: str, words: Tensor, lengths: Sequence[int] | Tensor | None) -> tuple[int, ...]:
+    """Lengths as integers on the host; all of the table [batch, length] if none are given.
+
+    Raises ShapeError for what is not a row of integers: `ragged` would take 2.0 and True for the lengths 2 and 1.
+    """
     if lengths is None:
         return (words.shape[1],) * words.shape[0]
-    return tuple(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
+    try:
+        return tuple(_integer(length) for length in (lengths.tolist() if isinstance(lengths, Tensor) else lengths))
+    except TypeError:
+        shown = f"{lengths.dtype} {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else reprlib.repr(lengths)
+        raise ShapeError(f"{name}: lengths are {shown}; give one integer for each sentence.") from None
+
+
+def _integer(number: object) -> int:
+    if isinstance(number, bool):
+        raise TypeError
+    return operator.index(number)  # type: ignore[arg-type]  # TypeError if it is no integer

@@ -1,4 +1,4 @@
-"""Rank space or state space: which order of the same sums is cheaper, counted from sizes alone (DESIGN, section 3).
+"""Rank space or state space: which order of the same sums is cheaper, counted from sizes alone.
 
 Both orders compute the same log Z. The state order carries vectors over the states through the factored link and never
 multiplies the factors out; the rank order multiplies them out once per batch and carries vectors over the ranks.

@@ -12,9 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.chain.log_space import LogRecursion, log_sum_exp
+from rankspace.inference.chain.log_space import LogRecursion
 from rankspace.inference.chain.messages import Messages, at_the_end
 from rankspace.inference.chain.paths import Choose, Trace
+from rankspace.inference.logarithms import log_sum_exp
 
 LogSum = Callable[[Tensor, int], Tensor]  # over one axis
 

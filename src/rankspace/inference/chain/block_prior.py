@@ -10,8 +10,9 @@ from torch import Tensor
 from rankspace.inference.chain.block_layout import Blocks
 from rankspace.inference.chain.exact_product import CHUNK, exact_log_product
 from rankspace.inference.chain.incremental import Stepper
-from rankspace.inference.chain.log_space import LogMap, log_sum_exp
+from rankspace.inference.chain.log_space import LogMap
 from rankspace.inference.chain.paths import Draw
+from rankspace.inference.logarithms import log_sum_exp
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class BlockStepper(Stepper):
 
     def predicted(self, log_vectors: Float[Tensor, "row size"]) -> Float[Tensor, "row size"]:
         """Only the states that are alive in some row are multiplied: those of the last words' blocks."""
-        alive = (log_vectors > -torch.inf).any(0)
+        alive = (log_vectors != -torch.inf).any(0)
         if bool(alive.all()):
             return super().predicted(log_vectors)
         (link,) = self.log_links
@@ -38,7 +39,7 @@ class BlockStepper(Stepper):
 
     def next_word(self, log_predicted: Float[Tensor, "row size"]) -> Float[Tensor, "row vocab"]:
         total = log_sum_exp(log_predicted)[:, None]
-        relative = torch.where(total > -torch.inf, log_predicted - total, -torch.inf)
+        relative = torch.where(total != -torch.inf, log_predicted - total, -torch.inf)
         by_block = self.log_emission.double().unflatten(0, (self.blocks.num, self.blocks.size))
         parts = relative.unflatten(1, by_block.shape[:2]).split(max(1, CHUNK // self.log_emission.numel()))
         found = torch.cat([log_sum_exp(part[..., None] + by_block, 2) for part in parts])  # [row, block, column]

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankspace.inference.chain.log_space import LogMap, log_sum_exp
-from rankspace.inference.generic.scaled import lowest
+from rankspace.inference.chain.log_space import LogMap
+from rankspace.inference.logarithms import log_sum_exp
+from rankspace.inference.scaled import lowest
 
 CHUNK = 2**22  # numbers in a temporary table
 
@@ -51,18 +52,3 @@ def _later(make: Callable[[], Tensor]) -> Callable[[], Tensor]:
         return kept[0]
 
     return get
-
-
-def log_matrix_product(left: Float[Tensor, "row middle"], right: Float[Tensor, "middle out"]) -> Tensor:
-    """log(exp(left) exp(right)), differentiable any number of times; for matrices of log-probabilities.
-
-    Multiplied in linear space; entries below the range of the dtype are taken from logarithms.
-    """
-    products = left.exp() @ right.exp()
-    low = products < lowest(products.dtype)
-    result = torch.where(low, -torch.inf, torch.where(low, 1, products).log())
-    if not bool(low.any()):
-        return result
-    positive = (left > -torch.inf).float() @ (right > -torch.inf).float() > 0
-    row, out = (low & positive).nonzero().unbind(1)
-    return result.index_put((row, out), log_sum_exp(left[row] + right.T[out]))

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankspace.inference.generic.scaled import lowest
 from rankspace.inference.links import Link
 from rankspace.inference.ragged import Ragged, ragged
+from rankspace.inference.scaled import lowest
 
 
 @dataclass(frozen=True)

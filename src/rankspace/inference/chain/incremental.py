@@ -9,8 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankspace.inference.chain.exact_product import exact_log_product
-from rankspace.inference.chain.log_space import LogMap, log_sum_exp, through
+from rankspace.inference.chain.log_space import LogMap, through
 from rankspace.inference.chain.paths import Draw
+from rankspace.inference.logarithms import log_sum_exp
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Stepper:
     def next_word(self, log_predicted: Float[Tensor, "row size"]) -> Float[Tensor, "row vocab"]:
         """log p(next word | words so far); -inf throughout if these are impossible."""
         total = log_sum_exp(log_predicted)[:, None]
-        relative = torch.where(total > -math.inf, log_predicted - total, -math.inf)
+        relative = torch.where(total != -math.inf, log_predicted - total, -math.inf)
         return self.to_words(relative)
 
     @property

@@ -4,15 +4,19 @@ Matrices are lists: a vector passes through one after the other. So the spaces i
 passes through, can be asked about too.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from rankspace.inference.logarithms import log_sum_exp
 from rankspace.inference.ragged import Ragged
+
+NUMBERS_KEPT = 2**16  # of one table; what is larger is made again in the backward pass
+NUMBERS_TOGETHER = 2**22
 
 LogMap = Callable[[Tensor], Tensor]  # [row, in] -> [row, out]
 LogProduct = Callable[[Tensor], LogMap]  # from a matrix [out, in]
@@ -39,25 +43,37 @@ class LogRecursion:
 
     def words_at(self, time: int) -> Float[Tensor, "row size"]:
         """log e of the words of one step."""
-        return self.log_words.index_select(0, self.index[self.layout.step(time)])
-
-
-def log_sum_exp(values: Tensor, dim: int = -1) -> Tensor:
-    """log of a sum of exponentials; where all are -inf, -inf with derivatives zero instead of NaN."""
-    top = values.detach().amax(dim, keepdim=True)
-    top = torch.where(top == -math.inf, 0, top)
-    total = (values - top).exp().sum(dim)
-    positive = total > 0
-    return torch.where(positive, torch.where(positive, total, 1).log() + top.squeeze(dim), -math.inf)
+        return self.log_words[self.index[self.layout.step(time)]]  # its derivative is summed in a fixed order on a GPU
 
 
 def log_product(log_matrix: Float[Tensor, "out in"]) -> LogMap:
-    """rows -> log(exp(rows) exp(matrix)^T), through a table [row, out, in]."""
-    return lambda log_rows: log_sum_exp(log_rows[:, None] + log_matrix)
+    """rows -> log(exp(rows) exp(matrix)^T), through tables [row, out, in], a few rows at a time."""
+
+    def apply(log_rows: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
+        if len(log_rows) * log_matrix.numel() <= NUMBERS_KEPT:
+            return _product(log_rows, log_matrix)
+        parts = log_rows.split(max(1, NUMBERS_TOGETHER // log_matrix.numel()))
+        return torch.cat([_economical_product(part, log_matrix) for part in parts])
+
+    return apply
+
+
+def _economical_product(log_rows: Float[Tensor, "row in"], log_matrix: Float[Tensor, "out in"]) -> Tensor:
+    if not (torch.is_grad_enabled() and (log_rows.requires_grad or log_matrix.requires_grad)):
+        return _product(log_rows, log_matrix)
+    found: Tensor = checkpoint(_product, log_rows, log_matrix, use_reentrant=False, preserve_rng_state=False)
+    return found
+
+
+def _product(log_rows: Float[Tensor, "row in"], log_matrix: Float[Tensor, "out in"]) -> Float[Tensor, "row out"]:
+    return log_sum_exp(log_rows[:, None] + log_matrix)
 
 
 def log_z_in_log_space(recursion: LogRecursion) -> Float[Tensor, "batch"]:
-    """log Z in the order of the caller, differentiable any number of times. Keeps |tokens| * size^2 numbers."""
+    """log Z in the order of the caller, differentiable any number of times.
+
+    Keeps |tokens| * (size + NUMBERS_KEPT) numbers at most; tables of size^2 numbers, one for each word, are made again.
+    """
     layout = recursion.layout
     forward = forward_table(recursion, log_product)
     if not layout.num_tokens:

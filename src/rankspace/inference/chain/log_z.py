@@ -9,7 +9,7 @@ from torch import Tensor
 from rankspace.inference.chain.backward import gradients, slopes
 from rankspace.inference.chain.forward import Chart, Recursion, log_totals, run_forward
 from rankspace.inference.chain.range_check import Support, lost_sentences
-from rankspace.inference.first_derivatives import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only
 
 
 def log_z(recursion: Recursion, support: Support) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.inference.chain.exact_product import exact_log_product
-from rankspace.inference.chain.log_space import LogRecursion, backward_table, forward_table, log_sum_exp
+from rankspace.inference.chain.log_space import LogRecursion, backward_table, forward_table
+from rankspace.inference.logarithms import log_sum_exp
 from rankspace.inference.ragged import Ragged
 
 
@@ -45,8 +46,8 @@ class Messages:
 
     @property
     def possible(self) -> Bool[Tensor, "batch"]:
-        """By place."""
-        return self.log_z > -torch.inf
+        """By place; also where NaN parameters leave it open."""
+        return self.log_z != -torch.inf
 
     def posterior(self, rows: Int[Tensor, "row"]) -> Float[Tensor, "row size"]:
         """p(v_t | sentence) at some words; zeros in impossible sentences."""
@@ -71,10 +72,10 @@ def surprisals(messages: Messages) -> Float[Tensor, "token"]:
     layout, totals = messages.recursion.layout, messages.prefixes
     before = torch.zeros_like(totals)
     before[layout.alive[1] :] = totals[layout.previous]
-    return torch.where(totals > -torch.inf, before - totals, torch.inf)
+    return torch.where(totals != -torch.inf, before - totals, torch.inf)
 
 
 def filtered(log_vectors: Float[Tensor, "row size"]) -> Float[Tensor, "row size"]:
     """p(v | words so far); zeros if the words are impossible."""
     totals = log_sum_exp(log_vectors)[:, None]
-    return torch.where(totals > -torch.inf, (log_vectors - totals).exp(), 0)
+    return torch.where(totals != -torch.inf, (log_vectors - totals).exp(), 0)

@@ -65,7 +65,7 @@ def _stages(block: Tensor, maps: list[LogMap]) -> list[Tensor]:
 def choose_often(log_rows: Float[Tensor, "row in"], num: int, choose: Choose) -> Int[Tensor, "row num"]:
     """`num` choices from each row."""
     width = max(1, CHUNK // max(1, log_rows.numel()))
-    counts = [min(width, num - begin) for begin in range(0, num, width)]
+    counts = [min(width, num - begin) for begin in range(0, num, width)] or [0]
     return torch.cat([choose(log_rows[:, None].expand(-1, count, -1)) for count in counts], 1)
 
 
@@ -99,7 +99,7 @@ def best(log_weights: Float[Tensor, "*rows choice"]) -> Int[Tensor, "*rows"]:
 
 @dataclass(frozen=True)
 class Draw:
-    """Draws by inverse cumulative distribution, in float64; what has weight zero is never drawn."""
+    """Draws by inverse cumulative distribution, in float64; what has weight zero is never drawn, but NaN always is."""
 
     generator: torch.Generator | None
 
@@ -110,7 +110,7 @@ class Draw:
         sums = weights.cumsum(-1)
         level = self._uniform(top) * sums[..., -1:]
         drawn = torch.searchsorted(sums, level, right=True).clamp(max=weights.shape[-1] - 1)
-        allowed = weights.gather(-1, drawn) > 0  # rounding can bring the level up to the whole sum
+        allowed = (weights.gather(-1, drawn) > 0) & ~level.isnan()  # rounding can bring the level up to the whole sum
         return torch.where(allowed, drawn, weights.argmax(-1, keepdim=True)).squeeze(-1)
 
     def _uniform(self, like: Tensor) -> Tensor:

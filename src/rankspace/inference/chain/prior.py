@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.inference.chain.incremental import Stepper
-from rankspace.inference.chain.log_space import log_sum_exp
 from rankspace.inference.chain.paths import Draw
+from rankspace.inference.logarithms import log_sum_exp
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which sentences lost more than rounding because numbers left the range of the dtype (DESIGN, section 4)."""
+"""Which sentences lost more than rounding because numbers left the range of the dtype (ARCHITECTURE, section 7)."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rankspace.inference.chain.forward import Chart, Recursion, steps
-from rankspace.inference.generic.scaled import lowest
+from rankspace.inference.scaled import lowest
 
 Support = Callable[[], Recursion | None]
 

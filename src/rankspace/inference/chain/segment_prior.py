@@ -9,10 +9,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.inference.chain.incremental import Stepper
-from rankspace.inference.chain.log_space import log_sum_exp, through
+from rankspace.inference.chain.log_space import through
 from rankspace.inference.chain.messages import filtered
 from rankspace.inference.chain.paths import Draw
 from rankspace.inference.chain.semi_markov_log import log_survival
+from rankspace.inference.logarithms import log_sum_exp
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class SegmentStepper(Stepper):
 
 
 def _ratio(log_part: Tensor, log_whole: Tensor) -> Tensor:
-    return torch.where(log_part > -torch.inf, log_part - log_whole, -torch.inf)
+    return torch.where(log_part != -torch.inf, log_part - log_whole, -torch.inf)
 
 
 class GeneratedSegments(NamedTuple):

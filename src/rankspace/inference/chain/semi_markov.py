@@ -28,8 +28,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.inference.chain.forward import Recursion, scaled_words, steps
-from rankspace.inference.generic.scaled import lowest, power_of_two
 from rankspace.inference.ragged import Ragged
+from rankspace.inference.scaled import lowest, power_of_two
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from rankspace.inference.chain.semi_markov import (
     log_totals,
     lost_sentences,
 )
-from rankspace.inference.first_derivatives import first_derivatives_only
-from rankspace.inference.generic.scaled import power_of_two
+from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.ragged import Ragged
+from rankspace.inference.scaled import power_of_two
 
 COLUMNS = 64  # fewer states at a time make short rows, and slow ones
 

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.inference.chain.log_space import LogProduct, LogRecursion, log_product, log_sum_exp, through
+from rankspace.inference.chain.log_space import LogProduct, LogRecursion, log_product, through
+from rankspace.inference.logarithms import log_sum_exp
 
 LogSum = Callable[[Tensor, int], Tensor]  # over one axis
 
@@ -52,7 +53,10 @@ def steps(chains: LogSemiMarkov, product: LogProduct = log_product, add: LogSum 
 
 
 def log_z_in_log_space(chains: LogSemiMarkov) -> Float[Tensor, "batch"]:
-    """log Z in the order of the caller, differentiable any number of times. Keeps |tokens| * (D + state) * state."""
+    """log Z in the order of the caller, differentiable any number of times.
+
+    Keeps |tokens| * (D * state + NUMBERS_KEPT of `log_space`) numbers at most.
+    """
     layout = chains.layout
     if not layout.num_tokens:
         return chains.log_start.new_zeros(len(layout.lengths))

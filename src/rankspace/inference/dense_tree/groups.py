@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from rankspace.inference.differentiation import lasting
 from rankspace.inference.ragged import Ragged
 
 BUDGET = 2**21  # numbers of one temporary: 8 MB in float32, which stays in a processor's cache
@@ -34,42 +35,42 @@ class SpanGroup:
     def num_rows(self) -> int:
         return self.num_groups * self.num_members
 
-    @cached_property
+    @lasting
     def place(self) -> Int[Tensor, "row"]:
         return self.layout.span_place(self.width)[self.rows]
 
-    @cached_property
+    @lasting
     def begin(self) -> Int[Tensor, "row"]:
         return self.layout.span_begin(self.width)[self.rows]
 
-    @cached_property
+    @lasting
     def own(self) -> Rows:
         """Rows of the spans themselves, in the span table."""
         return _moved(self.rows, self.layout.spans(self.width).start - self.layout.num_tokens)
 
-    @cached_property
+    @lasting
     def last_words(self) -> Rows:
         """Row of each span's last word. Spans of a width are ordered as the words they end with."""
         return _moved(self.rows, self.layout.before[self.width])
 
-    @cached_property
+    @lasting
     def first_words(self) -> Rows:
         if isinstance(self.rows, slice) and self.layout.alive[1] == self.layout.alive[self.layout.longest]:
             return self.rows  # all sentences of one length: the words they begin with are in the same order
         return self.layout.row(self.place, self.begin, 1)
 
-    @cached_property
+    @lasting
     def among_all(self) -> Rows:
         """Rows of the spans themselves, in tables of words and spans."""
         return _moved(self.rows, self.layout.spans(self.width).start)
 
-    @cached_property
+    @lasting
     def without_first(self) -> Rows:
         """Rows, in the span table, of the spans without their first word: they end with the same word."""
         shift = self.layout.spans(self.width - 1).start - self.layout.before[self.width - 1]
         return _moved(self.last_words, shift - self.layout.num_tokens)
 
-    @cached_property
+    @lasting
     def without_last(self) -> Int[Tensor, "row"]:
         """Rows, in the span table, of the spans without their last word."""
         return self.layout.row(self.place, self.begin, self.width - 1) - self.layout.num_tokens
@@ -97,7 +98,8 @@ def span_groups(layout: Ragged, width: int, per_sentence: bool, numbers_per_row:
 @lru_cache(maxsize=512)  # training sees the same lengths again; about 32 bytes for each span
 def _groups(layout: Ragged, width: int, per_sentence: bool, most: int) -> "tuple[SpanGroup, ...]":
     if per_sentence:
-        return tuple(_groups_of_sentences(layout, width, most))
+        with torch.inference_mode(False):  # they may serve a backward pass later
+            return tuple(_groups_of_sentences(layout, width, most))
     count = layout.num_spans(width)
     starts = ((start, min(start + most, count)) for start in range(0, count, most))
     return tuple(SpanGroup(layout, width, slice(0, 1), slice(*ends), 1, ends[1] - ends[0]) for ends in starts)

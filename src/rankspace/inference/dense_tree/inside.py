@@ -23,9 +23,9 @@ from torch import Tensor
 
 from rankspace.inference.dense_tree.groups import Rows, SpanGroup, span_groups
 from rankspace.inference.dense_tree.weights import DenseWeights
-from rankspace.inference.generic.scaled import ZERO, lowest, plus, power_of_two
 from rankspace.inference.links import product
 from rankspace.inference.ragged import Ragged
+from rankspace.inference.scaled import ZERO, lowest, plus, power_of_two
 
 LOG2_E = 1.4426950408889634
 

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rankspace.inference.dense_tree.groups import BUDGET, SpanGroup, num_long, span_groups
 from rankspace.inference.dense_tree.weights import DenseWeights
 from rankspace.inference.links import Precision
+from rankspace.inference.logarithms import log_sum_exp, maximum
 from rankspace.inference.ragged import Ragged
+from rankspace.inference.tree.inside import LARGEST_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,16 @@ class LogWeights:
         return self.rule.shape[0] != 1
 
     def linear(self, precision: Precision) -> tuple[DenseWeights, Float[Tensor, "token"]]:
-        """Exponentials, each word divided by its largest entry; and the logarithm of that, in float64."""
+        """Exponentials, each word divided by its largest entry; and the logarithm of that, in float64.
+
+        Weights of spans that are `out_of_range` count as one: their sentences are lost.
+        """
         top = self.words.detach().amax(1) if self.words.numel() else self.words.new_zeros(len(self.words))
         top = top.masked_fill(top == -torch.inf, 0)
         head = None if self.head is None else self.head.exp()
         words = (self.words - top[:, None]).exp()
-        return DenseWeights(self.rule.exp(), head, self.root.exp(), words, self.span, precision), top.double()
+        span = None if self.span is None else self.span.masked_fill(out_of_range(self.span), 0)
+        return DenseWeights(self.rule.exp(), head, self.root.exp(), words, span, precision), top.double()
 
     def support(self) -> DenseWeights | None:
         """Ones where weights are not exactly zero: what is possible at all. None if everything is."""
@@ -55,6 +61,11 @@ class LogWeights:
         head = None if self.head is None else _possible(self.head)
         span = None if self.span is None else _possible(self.span).log()
         return DenseWeights(_possible(self.rule), head, _possible(self.root), _possible(self.words), span)
+
+
+def out_of_range(span: Float[Tensor, "span"]) -> Bool[Tensor, "span"]:
+    """Weights of spans that are finite and too large for the exponents of the linear engine."""
+    return (span.detach().abs() > LARGEST_WEIGHT) & span.detach().isfinite()
 
 
 def _possible(log: Tensor) -> Tensor:
@@ -77,7 +88,7 @@ class Offsets(NamedTuple):
 
 def log_inside(weights: LogWeights, layout: Ragged, offsets: Offsets | None = None, best: bool = False) -> LogChart:
     """The chart and log Z, [places]; -inf for sentences without a derivation. With `best`, maxima in place of sums."""
-    run = _Run(weights, layout, maximum if best else log_sum)
+    run = _Run(weights, layout, maximum if best else log_sum_exp)
     words = weights.words if offsets is None else weights.words + offsets.words
     if weights.span is not None:
         words = words + weights.span[: len(words), None]
@@ -191,16 +202,3 @@ def _economically(numbers: int, compute: Callable[..., Tensor], *inputs: object)
         found: Tensor = checkpoint(compute, *inputs, use_reentrant=False)
         return found
     return compute(*inputs)
-
-
-def log_sum(values: Tensor, axis: int) -> Tensor:
-    """log sum exp; -inf with zero (not NaN) derivatives where all values are -inf."""
-    top = values.detach().amax(axis, keepdim=True)
-    top = top.masked_fill(top == -torch.inf, 0)
-    total = (values - top).exp().sum(axis)
-    nothing = total == 0
-    return total.masked_fill(nothing, 1).log().masked_fill(nothing, -torch.inf) + top.squeeze(axis)
-
-
-def maximum(values: Tensor, axis: int) -> Tensor:
-    return values.amax(axis)

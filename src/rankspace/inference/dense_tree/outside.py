@@ -29,9 +29,9 @@ from rankspace.inference.dense_tree.inside import (
     word_pairs,
 )
 from rankspace.inference.dense_tree.weights import DenseWeights
-from rankspace.inference.generic.scaled import power_of_two
 from rankspace.inference.links import product
 from rankspace.inference.ragged import Ragged
+from rankspace.inference.scaled import power_of_two
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rankspace.inference.dense_tree.inside import Chart, inside, span_scale
 from rankspace.inference.dense_tree.outside import Adjoint, Collector, outside
 from rankspace.inference.dense_tree.precision_loss import SupportOf, lost_sentences
 from rankspace.inference.dense_tree.weights import DenseWeights, root_rows
-from rankspace.inference.first_derivatives import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import product
 from rankspace.inference.ragged import Ragged
 
@@ -48,7 +48,7 @@ def log_z_of(layout: Ragged, chart: Chart, root: Root) -> Float[Tensor, "places"
     exponent = chart.exponent.index_select(0, layout.whole[:count])
     found = root.z.double().log() + exponent.double() * math.log(2)
     log_z = found.new_full((len(layout.lengths),), -torch.inf)
-    log_z[:count] = torch.where(root.z > 0, found, -torch.inf)
+    log_z[:count] = torch.where(root.z == 0, -torch.inf, found)  # NaN stays NaN
     return log_z
 
 

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from rankspace.inference.dense_tree.inside import Chart, SpanScale, inside, span_scale
 from rankspace.inference.dense_tree.weights import DenseWeights, root_rows
-from rankspace.inference.generic.scaled import ZERO, lowest, power_of_two
 from rankspace.inference.ragged import Ragged
+from rankspace.inference.scaled import ZERO, lowest, power_of_two
 
 SupportOf = Callable[[], DenseWeights | None]  # ones where weights are not exactly zero; None if no weight is
 

@@ -42,23 +42,23 @@ def trace(
     rows = chart.spans[layout.whole[place] - layout.num_tokens]
     root = weights.root.expand(len(layout.lengths), -1)[place] if len(place) else rows
     level = _Level(tree, spans, choose(rows + root, torch.arange(len(place), device=place.device)))
-    found = []
+    found = [Nodes(*(place[:0],) * 5)]
     while len(level.tree):
-        found.append(level)
-        level = _children(weights, chart, layout, level.at((level.spans.width > 1).nonzero()[:, 0]), choose)
-    return _nodes(found, place)
+        branching = (level.spans.width > 1).nonzero()[:, 0]
+        parents = level.at(branching)
+        rows = _rule_rows(weights, chart, layout, parents, choose)
+        found.append(_nodes(level, torch.full_like(level.symbol, -1).index_copy(0, branching, rows)))
+        level = _children(weights, chart, layout, parents, rows, choose)
+    return Nodes.joined(found)
 
 
-def _nodes(levels: list[_Level], none: Tensor) -> Nodes:
-    if not levels:
-        return Nodes(none, none, none, none)
-    begin = torch.cat([level.spans.begin for level in levels])
-    end = begin + torch.cat([level.spans.width for level in levels])
-    return Nodes(torch.cat([level.tree for level in levels]), begin, end, torch.cat([x.symbol for x in levels]))
+def _nodes(level: _Level, rank: Int[Tensor, "node"]) -> Nodes:
+    return Nodes(level.tree, level.spans.begin, level.spans.begin + level.spans.width, level.symbol, rank)
 
 
-def _children(weights: LogWeights, chart: LogChart, layout: Ragged, level: _Level, choose: Choose) -> _Level:
-    rows = _rule_rows(weights, chart, layout, level, choose)
+def _children(
+    weights: LogWeights, chart: LogChart, layout: Ragged, level: _Level, rows: Int[Tensor, "node"], choose: Choose
+) -> _Level:
     (place, begin, width), count = level.spans, weights.rule.shape[1]
     where = layout.row(place, begin, width) * count + rows
     distinct, group = torch.unique(where, return_inverse=True)

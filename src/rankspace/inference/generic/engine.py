@@ -21,9 +21,9 @@ from rankspace.inference.generic.linear_pass import Chart, Weights, evaluate_gro
 from rankspace.inference.generic.outside import differentiate
 from rankspace.inference.generic.plain_pass import run_plain
 from rankspace.inference.generic.program import Group, Program, build_program
-from rankspace.inference.generic.scaled import ZERO, shifted, too_low
 from rankspace.inference.generic.semiring_pass import run_semiring
 from rankspace.inference.generic.sketch import Sketch, sketch_grammar, sketch_sentence
+from rankspace.inference.scaled import ZERO, shifted, too_low
 
 OPEN = -1  # a word that is not observed but summed over
 MOST_PROGRAMS = 256  # kept by an engine; the oldest goes first

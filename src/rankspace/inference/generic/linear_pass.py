@@ -14,7 +14,8 @@ from rankspace.fgg.semirings import Real
 from rankspace.inference.generic.contraction_plan import Message
 from rankspace.inference.generic.layout import Lookup, Sizes
 from rankspace.inference.generic.program import Group, Passing, Program
-from rankspace.inference.generic.scaled import (
+from rankspace.inference.generic.stages import conclude, gather, look_up, meet, send
+from rankspace.inference.scaled import (
     ZERO,
     Scaled,
     half_to_the,
@@ -24,7 +25,6 @@ from rankspace.inference.generic.scaled import (
     power_of_two,
     shifted,
 )
-from rankspace.inference.generic.stages import conclude, gather, look_up, meet, send
 
 REAL = Real()
 

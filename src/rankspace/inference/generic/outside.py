@@ -22,8 +22,8 @@ from rankspace.inference.generic.linear_pass import (
     weighted_meeting,
 )
 from rankspace.inference.generic.program import Group, Passing, Program
-from rankspace.inference.generic.scaled import ZERO, times_power
 from rankspace.inference.generic.stages import conclude, gather, send, words_first
+from rankspace.inference.scaled import ZERO, times_power
 
 
 class Adjoint(NamedTuple):

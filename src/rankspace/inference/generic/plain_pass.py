@@ -20,8 +20,8 @@ from rankspace.inference.generic.linear_pass import (
     weighted_meeting,
 )
 from rankspace.inference.generic.program import Group, Program
-from rankspace.inference.generic.scaled import furthest_power, lowest, power_of_two
 from rankspace.inference.generic.stages import conclude, look_up
+from rankspace.inference.scaled import furthest_power, lowest, power_of_two
 
 
 @torch.inference_mode()

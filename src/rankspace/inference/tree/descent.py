@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankspace.inference.ragged import Ragged
 from rankspace.inference.tree.choosing import Choose, choose_in_portions, log_of
-from rankspace.inference.tree.inside import Inside
+from rankspace.inference.tree.inside import Inside, parted
 from rankspace.inference.tree.log_space import LogChart, LogInputs
 from rankspace.inference.tree.nodes import Nodes
 
@@ -25,7 +25,7 @@ class ChartLogs:
     """A chart, linear or logarithmic, of which logarithms can be asked for."""
 
     layout: Ragged
-    children: Float[Tensor, "span both"]
+    children: Float[Tensor, "2 span rank"]
     alpha: Float[Tensor, "wide rank"]
     exponent: Int[Tensor, "span"] | None  # None: the tables are logarithms
 
@@ -36,13 +36,13 @@ class ChartLogs:
 
     @classmethod
     def of_logs(cls, chart: LogChart, layout: Ragged) -> "ChartLogs":
-        children = torch.cat([*chart.children, chart.children[0].new_zeros(0, chart.children[0].shape[1])])
-        none = children.new_zeros(0, children.shape[1] // 2)
+        children = parted(torch.cat(chart.children))
+        none = children.new_zeros(0, children.shape[2])
         return cls(layout, children, torch.cat([*chart.alpha, none]), None)
 
-    def child_at(self, rows: Tensor, outputs: Tensor) -> Tensor:
-        """Of spans as children, [...] -> [...]: output q is the left rank q, output R + q the right one."""
-        found = self.children[rows, outputs]
+    def child_at(self, side: int, rows: Tensor, ranks: Tensor) -> Tensor:
+        """Entries of spans as children, [...] -> [...]."""
+        found = self.children[side][rows, ranks]
         return found if self.exponent is None else log_of(found, self.exponent[rows])
 
     def alpha_at(self, rows: Int[Tensor, "node"]) -> Float[Tensor, "node rank"]:
@@ -80,12 +80,12 @@ class Descent:
         place = possible.nonzero()[:, 0].repeat_interleave(num)
         tree = layout.sentence_at[place] * num + torch.arange(len(place), device=place.device) % num
         nodes = _Generation(tree, place, torch.zeros_like(place), layout.length_at[place], torch.full_like(place, -1))
-        found = [Nodes(tree[:0], tree[:0], tree[:0], tree[:0])]
+        found = [Nodes(*(tree[:0],) * 5)]
         while len(nodes.tree):
             words, spans = nodes.at(nodes.width == 1), nodes.at(nodes.width > 1)
             rank = self._ranks(spans)
-            found.append(_labelled(words, self._preterminals(words)))
-            found.append(_labelled(spans, self._symbols(spans, rank)))
+            found.append(_labelled(words, self._preterminals(words), torch.full_like(words.tree, -1)))
+            found.append(_labelled(spans, self._symbols(spans, rank), rank))
             nodes = self._parts(spans, rank)
         return Nodes.joined(found)
 
@@ -134,10 +134,10 @@ class Descent:
         split = torch.arange(1, num_splits + 1, device=place.device)
         exists = split < width
         split = split.where(exists, 1)
-        left = self.chart.child_at(layout.row(place, begin, split), rank)
-        right = self.chart.child_at(layout.row(place, begin + split, width - split), rank + self.ranks.rank)
+        left = self.chart.child_at(0, layout.row(place, begin, split), rank)
+        right = self.chart.child_at(1, layout.row(place, begin + split, width - split), rank)
         return (left + right).where(exists, -torch.inf)
 
 
-def _labelled(nodes: _Generation, symbol: Tensor) -> Nodes:
-    return Nodes(nodes.tree, nodes.begin, nodes.begin + nodes.width, symbol)
+def _labelled(nodes: _Generation, symbol: Tensor, rank: Tensor) -> Nodes:
+    return Nodes(nodes.tree, nodes.begin, nodes.begin + nodes.width, symbol, rank)

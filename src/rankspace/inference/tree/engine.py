@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import Inside, SpanWeights, inside
 from rankspace.inference.tree.outside import gradients
@@ -50,26 +50,27 @@ class _LogZ(torch.autograd.Function):
         chart = inside(inputs, sentences, weights, keep_alpha=any(ctx.needs_input_grad))
         lost, has_zeros = lost_sentences(inputs, sentences, chart, weights, support)
         ctx.inputs, ctx.sentences, ctx.weights, ctx.has_zeros = inputs, sentences, weights, has_zeros
-        ctx.alpha = chart.alpha
-        ctx.save_for_backward(chart.children, chart.exponent, chart.top, chart.log_z, lost)
+        ctx.alpha, ctx.weighted = chart.alpha, chart.weighted
+        ctx.save_for_backward(chart.token_power, chart.children, chart.exponent, chart.top, chart.log_z, lost)
         ctx.mark_non_differentiable(lost)
         ctx.set_materialize_grads(False)
         return chart.log_z, lost
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, slopes: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         nothing = (None,) * 4
         if slopes is None:
             return (*nothing, *(None for _ in ctx.inputs.tensors))
-        children, exponent, top, log_z, lost = ctx.saved_tensors
+        token_power, children, exponent, top, log_z, lost = ctx.saved_tensors
         alpha, ctx.alpha = ctx.alpha, None
         if alpha is None:  # used up by an earlier backward pass through the same graph
             alpha = inside(ctx.inputs, ctx.sentences, ctx.weights, keep_alpha=True).alpha
-        chart = Inside(ctx.sentences.layout, children, exponent, exponent, alpha, top, log_z)
+        layout = ctx.sentences.layout
+        chart = Inside(layout, token_power, children, exponent, exponent, ctx.weighted, alpha, top, log_z)
         slopes = slopes.where(~lost & (log_z > -math.inf), 0)
         unit = slopes.abs().amax().clamp(min=torch.finfo(torch.float64).tiny) if len(slopes) else 1
-        by_place = (slopes / unit).to(top.dtype)[ctx.sentences.layout.sentence_at]
+        by_place = (slopes / unit).to(top.dtype)[layout.sentence_at]
         found = gradients(ctx.inputs, ctx.sentences, chart, ctx.weights, by_place, ctx.has_zeros)
         of_weights = None if found.weights is None else found.weights * unit
         return (None, None, None, of_weights, *(tensor * unit for tensor in found.tensors))

@@ -41,7 +41,7 @@ def grow(
     dropped = size > max_length
     nodes = _placed(generations)
     kept = ~dropped[nodes.tree]
-    return Nodes(*(column[kept] for column in nodes)), dropped
+    return nodes.at(kept), dropped
 
 
 def _placed(generations: list[_Generation]) -> Nodes:

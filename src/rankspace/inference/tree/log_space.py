@@ -15,24 +15,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from rankspace.inference.logarithms import log_matrix_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
-from rankspace.inference.tree.splits import inside_pairs
+from rankspace.inference.tree.pairs import inside_pairs
 
 NUMBERS_TOGETHER = 2**22
 
 Total = Callable[[Tensor, int], Tensor]  # what a sum over an axis of logarithms is
-
-
-def log_sum_exp(values: Tensor, axis: int) -> Tensor:
-    """log of a sum of exponentials; where all are -inf, -inf with derivatives zero."""
-    top = values.detach().amax(axis, keepdim=True)
-    top = top.where(top > -math.inf, 0)
-    total = (values - top).exp().sum(axis)
-    return torch.where(total > 0, total.where(total > 0, 1).log() + top.squeeze(axis), -math.inf)
-
-
-def maximum(values: Tensor, axis: int) -> Tensor:
-    return values.amax(axis)
 
 
 @dataclass(frozen=True)
@@ -60,9 +49,12 @@ class LogInputs:
         """The same with states summed out (H, I and L of figure 4): states are ranks."""
         if self.first is None:
             return self
-        head = self.first.T
-        root = log_product(self.root[None], head, total)[0]
-        return LogInputs(root, None, log_product(self.second, head, total), self.sides, self.emission)
+        root = log_product(self.root[None], self.first.T, total)[0]
+        if total is log_sum_exp:
+            second = log_matrix_product(self.second, self.first)
+        else:
+            second = log_product(self.second, self.first.T, total)
+        return LogInputs(root, None, second, self.sides, self.emission)
 
 
 class LogChart(NamedTuple):
@@ -148,8 +140,8 @@ def _split_sum(children: list[Tensor], layout: Ragged, width: int, total: Total)
 
     def summed(*children: Tensor) -> Tensor:
         table = torch.cat(children)
-        left = table[:, :rank].index_select(0, pairs.first.flatten()).view(shape)
-        return total(left + table[:, rank:].index_select(0, pairs.second.flatten()).view(shape), 0)
+        left = table[:, :rank][pairs.first.flatten()].view(shape)  # its derivative is summed in a fixed order on a GPU
+        return total(left + table[:, rank:][pairs.second.flatten()].view(shape), 0)
 
     if math.prod(shape) > NUMBERS_TOGETHER and torch.is_grad_enabled() and children[0].requires_grad:
         found: Tensor = checkpoint(summed, *children, use_reentrant=False)

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.inference.generic.scaled import times_power
+from rankspace.inference.scaled import power_of_two
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
-from rankspace.inference.tree.inside import Inside, SpanWeights, word_powers
+from rankspace.inference.tree.inside import Inside, SpanWeights, joined
 
 
 class Step(NamedTuple):
@@ -45,12 +45,15 @@ def outside(
     layout, above = chart.layout, chart.alpha
     assert above is not None
     above_exponent = chart.exponent if weights is None else chart.exponent - weights.power
+    splits = chart.splits
     of_top = (slopes / chart.top).where(slopes != 0, 0)
     for width in range(layout.longest, 0, -1):
         rows, whole = layout.spans(width), layout.whole_of(width)
-        of_children = chart.splits.outside(width, above, above_exponent)
+        of_sides = splits.outside(width, above, above_exponent, chart.weighted)
         if has_zeros and width < layout.longest:
-            of_children.masked_fill_(chart.children[rows] == 0, 0)
+            of_sides.masked_fill_(chart.children[:, rows] == 0, 0)
+        of_children = joined(of_sides)
+        del of_sides
         if width == 1:
             yield Step(width, rows, of_children, None, None, whole, of_top[whole])
             return
@@ -59,6 +62,7 @@ def outside(
         of_alpha[whole] += of_top[whole, None] * inputs.root
         yield Step(width, rows, of_children, alpha, of_alpha, whole, of_top[whole])
         alpha.copy_(of_alpha if weights is None else of_alpha * weights.factor[rows, None])
+        del of_children, of_alpha  # before those of the next width are made
 
 
 class Gradients(NamedTuple):
@@ -82,32 +86,35 @@ def gradients(
 ) -> Gradients:
     """Everything from one outside pass. Marginals of spans are row sums of alpha * derivative, at no further cost."""
     of_root = torch.zeros_like(inputs.root)
-    of_words = torch.zeros_like(inputs.words)
+    of_words = None
     of_link = tuple(torch.zeros_like(tensor) for tensor in inputs.link.tensors)
     marginals = None if weights is None else torch.zeros_like(weights.factor)
     for step in outside(inputs, chart, weights, slopes, has_zeros):
         if step.alpha is None or step.of_alpha is None:
             if marginals is not None:
-                marginals[step.rows] = (chart.children[step.rows] * step.of_children).sum(1)
-            of_words = _of_words(inputs, sentences, weights, step.of_children)
-            continue
+                marginals[step.rows] = (chart.both(step.rows) * step.of_children).sum(1)
+            of_words = _of_words(inputs, sentences, chart, weights, step.of_children)
+            break
         for total, part in zip(of_link, inputs.link.gradients(step.alpha, step.of_children), strict=True):
             total += part
         of_root += step.of_top @ step.alpha[step.whole]
         if marginals is not None:
             marginals[step.rows] = (step.alpha * step.of_alpha).sum(1)
+        del step, part  # so that its tables are gone while the next ones are made
+    of_words = torch.zeros_like(inputs.words) if of_words is None else of_words
     return Gradients(of_words, of_root, of_link, marginals)
 
 
 def _of_words(
-    inputs: TreeInputs, sentences: Sentences, weights: SpanWeights | None, of_tokens: Tensor
+    inputs: TreeInputs, sentences: Sentences, chart: Inside, weights: SpanWeights | None, of_tokens: Tensor
 ) -> Float[Tensor, "word both"]:
-    """From tokens to distinct words: in a fixed order, on a GPU too."""
+    """From tokens to distinct words: in a fixed order, on a GPU too. Overwrites the derivatives of tokens."""
+    half = chart.token_power // 2
+    for power in (half, chart.token_power - half):  # the whole can be out of range
+        of_tokens *= power_of_two(-power, of_tokens.dtype)[:, None]
     if weights is not None:
-        of_tokens = of_tokens * weights.factor[: len(of_tokens), None]
+        of_tokens *= weights.factor[: len(of_tokens), None]
     found = torch.zeros_like(inputs.words)
     if found.device.type == "cuda":
-        found.index_put_((sentences.token_word,), of_tokens, accumulate=True)
-    else:
-        found.index_add_(0, sentences.token_word, of_tokens)
-    return times_power(found, -word_powers(inputs.words))
+        return found.index_put_((sentences.token_word,), of_tokens, accumulate=True)
+    return found.index_add_(0, sentences.token_word, of_tokens)

@@ -7,27 +7,31 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankspace.inference.generic.scaled import times_power
+from rankspace.inference.scaled import times_power
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
-from rankspace.inference.tree.inside import inside, word_powers
+from rankspace.inference.tree.inside import Inside, SpanWeights, inside
 from rankspace.inference.tree.log_space import LogInputs, Offsets, log_chart
 from rankspace.inference.tree.outside import Step, outside
 from rankspace.inference.tree.range_check import Support, lost_sentences
 
 
 def steps(
-    inputs: TreeInputs, sentences: Sentences, support: Support, visit: Callable[[Step], None]
+    inputs: TreeInputs,
+    sentences: Sentences,
+    support: Support,
+    visit: Callable[[Inside, Step], None],
+    weights: SpanWeights | None = None,
 ) -> Bool[Tensor, "batch"]:
     """Visits each step of the outside pass of log Z of every sentence; returns which sentences were lost.
 
     Lost and impossible sentences show zeros.
     """
-    chart = inside(inputs, sentences, None, keep_alpha=True)
-    lost, has_zeros = lost_sentences(inputs, sentences, chart, None, support)
+    chart = inside(inputs, sentences, weights, keep_alpha=True)
+    lost, has_zeros = lost_sentences(inputs, sentences, chart, weights, support)
     known = (chart.log_z > -math.inf) & ~lost
     slopes = known[sentences.layout.sentence_at].to(inputs.dtype)
-    for step in outside(inputs, chart, None, slopes, has_zeros):
-        visit(step)
+    for step in outside(inputs, chart, weights, slopes, has_zeros):
+        visit(chart, step)
     return lost
 
 
@@ -40,12 +44,11 @@ def slopes_along(
     meets the movement of what it is the adjoint of.
     """
     layout = sentences.layout
-    words = times_power(direction.words, -word_powers(inputs.words))
     table = torch.zeros(layout.longest, len(layout.lengths), dtype=torch.float64, device=layout.device)
 
-    def meet(step: Step) -> None:
+    def meet(chart: Inside, step: Step) -> None:
         if step.alpha is None:
-            moved = words[sentences.token_word]
+            moved = times_power(direction.words[sentences.token_word], -chart.token_power)
         else:
             moved = inputs.link.tangent(direction.link, step.alpha)
             root = step.of_top.double() * (step.alpha[step.whole] @ direction.root).double()
@@ -69,6 +72,7 @@ def state_posteriors(
     support: Support,
     show: ShowStates,
     rows_of: Callable[[int], Tensor],
+    weights: SpanWeights | None = None,
 ) -> Bool[Tensor, "batch"]:
     """p(span has symbol A | sentence), width by width, for the rows that `rows_of(width)` names; returns the lost.
 
@@ -79,16 +83,16 @@ def state_posteriors(
     first = None if states.first is None else states.first.exp()
     second, root, sides = states.second.exp(), states.root.exp(), states.sides.exp()
     emission = (states.emission - sentences.log_scale[:, None].to(inputs.dtype)).exp()
-    powers = word_powers(inputs.words)
 
-    def visit(step: Step) -> None:
+    def visit(chart: Inside, step: Step) -> None:
         rows = rows_of(step.width)
         if not len(rows):
             return
         adjoint = step.of_children[rows]
         if step.alpha is None or step.of_alpha is None:
             word = sentences.token_word[rows]
-            show(step.width, emission[word] * (times_power(adjoint, -powers[word]) @ sides))
+            adjoint = adjoint if weights is None else adjoint * weights.factor[rows, None]
+            show(step.width, emission[word] * (times_power(adjoint, -chart.token_power[rows]) @ sides))
         elif first is None:
             show(step.width, step.alpha[rows] * step.of_alpha[rows])
         else:
@@ -97,17 +101,21 @@ def state_posteriors(
             above = torch.addmm(of_top[rows, None] * root, adjoint, second)
             show(step.width, (step.alpha[rows] @ first.T) * above)
 
-    return steps(inputs, sentences, support, visit)
+    return steps(inputs, sentences, support, visit, weights)
 
 
 def state_posteriors_in_log_space(
-    states: LogInputs, sentences: Sentences, show: ShowStates, rows_of: Callable[[int], Tensor]
+    states: LogInputs,
+    sentences: Sentences,
+    show: ShowStates,
+    rows_of: Callable[[int], Tensor],
+    log_weights: Float[Tensor, "span"] | None = None,
 ) -> None:
     """The same as derivatives of log Z in log space, with a table of all spans and symbols."""
     layout = sentences.layout
     with torch.enable_grad():
         offsets = Offsets.zeros(states, layout)
-        log_z = log_chart(states, layout, sentences.token_word, offsets=offsets).log_z
+        log_z = log_chart(states, layout, sentences.token_word, log_weights, offsets=offsets).log_z
         found = torch.autograd.grad(log_z.where(log_z > -math.inf, 0).sum(), offsets, allow_unused=True)
     tokens, wide = (torch.zeros_like(x) if p is None else p for x, p in zip(offsets, found, strict=True))
     for width in range(1, layout.longest + 1):

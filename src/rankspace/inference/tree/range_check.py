@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankspace.inference.generic.scaled import lowest, power_of_two
 from rankspace.inference.ragged import Ragged
+from rankspace.inference.scaled import lowest, power_of_two
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
-from rankspace.inference.tree.inside import Inside, SpanWeights
-from rankspace.inference.tree.splits import Splits
+from rankspace.inference.tree.inside import Inside, SpanWeights, parted
+from rankspace.inference.tree.splits import splits_of
 
 Support = Callable[[], TreeInputs | None]
 
@@ -35,7 +35,7 @@ def lost_sentences(
     """
     layout, least = sentences.layout, lowest(inputs.dtype)
     used = layout.offsets[layout.longest]  # wider ones are whole sentences, nobody's children
-    low = chart.children[:used].amin(1) * power_of_two(chart.shift[:used], inputs.dtype) < least
+    low = chart.children[:, :used].amin(2).amin(0) * power_of_two(chart.shift[:used], inputs.dtype) < least
     low[: layout.num_tokens] |= (inputs.words.amin(1) < least)[sentences.token_word[:used]]
     low_top = _low_tops(chart, least)
     if not bool(low.any() | low_top.any()):
@@ -71,19 +71,23 @@ def _low_where_positive(
     layout, least = sentences.layout, lowest(inputs.dtype)
     allowed = None if weights is None else (weights.factor > 0).to(inputs.dtype)[:, None]
     positive = torch.zeros_like(chart.children)
-    splits = Splits(layout, positive, torch.zeros_like(chart.exponent))
+    splits = splits_of(layout, positive, torch.zeros_like(chart.exponent))
     low = torch.zeros(layout.offsets[layout.longest], dtype=torch.bool, device=positive.device)
     possible = torch.zeros_like(layout.length_at, dtype=torch.bool)
     for width in range(1, layout.longest + 1):
         rows, whole = layout.spans(width), layout.whole_of(width)
-        found = splits.inside(width)[0] if width > 1 else ones.words[sentences.token_word]
+        if width == 1:
+            found = ones.words[sentences.token_word]
+        else:
+            found = positive.new_empty(layout.num_spans(width), positive.shape[2])
+            splits.inside(width, False, found)
         found = found if allowed is None else found * allowed[rows]
         if width > 1:
             found = found.clamp(max=1)
             possible[whole] = found[whole] @ ones.root > 0
         if width < layout.longest:
             found = found if width == 1 else ones.link.apply(found)
-            positive[rows] = found.clamp(max=1)
+            positive[:, rows] = parted(found.clamp(max=1))
             low[rows] = ((_at_sum(inputs, sentences, chart, width) < least) & (found > 0)).any(1)
     return low, possible
 
@@ -93,7 +97,7 @@ def _at_sum(inputs: TreeInputs, sentences: Sentences, chart: Inside, width: int)
     if width == 1:
         return inputs.words[sentences.token_word]
     rows = chart.layout.spans(width)
-    return chart.children[rows] * power_of_two(chart.shift[rows], inputs.dtype)[:, None]
+    return chart.both(rows) * power_of_two(chart.shift[rows], inputs.dtype)[:, None]
 
 
 def _places(layout: Ragged) -> Int[Tensor, "span"]:
