@@ -141,6 +141,27 @@ def test_hmmlearn_agrees() -> None:
     assert path.states.tolist() == states.tolist()
 
 
+@pytest.mark.filterwarnings("ignore")  # of the peer and what it imports
+def test_torch_struct_agrees() -> None:
+    """Its linear chain on equal parameters, ragged: log Z, gradients, the weight of the best path."""
+    peer = pytest.importorskip("torch_struct")
+    parameters = TestHMM().parameters(23, state=5, vocab=7)
+    leaves = {name: value.requires_grad_() for name, value in parameters.items()}
+    words, lengths = torch.randint(7, (3, 9), generator=torch.Generator().manual_seed(4)), torch.tensor([9, 5, 2])
+    emitted = leaves["log_emission"].T[words]
+    edges = leaves["log_transition"].T + emitted[:, 1:, :, None]  # [batch, step, next, state]
+    first = (leaves["log_start"] + emitted[:, 0])[:, None, None]
+    theirs = peer.LinearChainCRF(torch.cat([edges[:, :1] + first, edges[:, 1:]], 1), lengths=lengths)
+    mine = HMM(**leaves)
+    found = mine.log_prob(words, lengths)
+    torch.testing.assert_close(found, theirs.partition, rtol=1e-6, atol=1e-6)  # the peer's epsilons
+    expected = torch.autograd.grad(theirs.partition.sum(), list(leaves.values()))
+    for one, other in zip(torch.autograd.grad(found.sum(), list(leaves.values())), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    best = torch.stack([path.log_joint for path in mine.viterbi(words, lengths)])
+    torch.testing.assert_close(best, theirs.max, rtol=1e-6, atol=1e-6)
+
+
 def test_errors() -> None:
     parameters = TestHMM().parameters()
     with pytest.raises(ValueError, match=r"^HMM: order is 'rank', but its link is one dense matrix over states"):

@@ -148,7 +148,7 @@ def test_grown_trees_are_trees() -> None:
     nodes, dropped = grow(torch.zeros(200, dtype=torch.int64), branch, 1, 12)
     assert 0 < int(dropped.sum()) < 200
     for tree in range(200):
-        own = {(b, e): s for t, b, e, s in torch.stack(nodes, 1).tolist() if t == tree}
+        own = {(b, e): s for t, b, e, s in torch.stack(nodes[:4], 1).tolist() if t == tree}
         assert bool(dropped[tree]) == (not own)
         if own:
             words = max(end for _, end in own)

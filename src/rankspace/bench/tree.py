@@ -71,7 +71,7 @@ def quick_suite(device: torch.device) -> Suite:
         repeats=1,
         rank_space=[_rank_space(Size(9, 18, 5, 2, 6, 20), device)],
         dense=_dense(DenseSize(3, 6, 2, 6, 20), device),
-        terms=terms(device, shrink=16),
+        terms=terms(device, shrink=8),
         missing=missing([TORCH_STRUCT]),
     )
 
