@@ -1,0 +1,96 @@
+"""What every model is: a module that turns its weights into a distribution."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int32, Int64
+from torch import Tensor, nn
+
+from rankspace.distributions.contract import Distribution
+from rankspace.errors import RankspaceError
+from rankspace.inference.ragged import lengths_of, ragged
+
+Lengths = Sequence[int] | Int[Tensor, "batch"] | None
+Kind = Literal["tree", "chain"]
+
+
+class Posed(NamedTuple):
+    """A distribution over the distinct words of a batch, and the batch in its numbers: `distribution.mbr(words,
+    lengths)`. Its probabilities are those of the whole vocabulary. Place i stands for the word `distinct[i]`."""
+
+    distribution: Distribution
+    words: Int[Tensor, "batch length"]
+    lengths: tuple[int, ...]
+    distinct: Int[Tensor, "word"]
+
+
+class Model(nn.Module, ABC):
+    """A parameterisation of a distribution.
+
+    `settings` are the arguments of its constructor: `create(model.NAME, **model.settings)` makes its like. `options` go
+    to every distribution it gives: order, precision, backend.
+    """
+
+    NAME: ClassVar[str]
+    ABOUT: ClassVar[str]  # one line for people
+    KIND: ClassVar[Kind]
+    BOUND: ClassVar[bool] = False  # whether `loss` is only an upper bound of -log p
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.settings = settings
+        self.options: dict[str, Any] = {}
+        for name, value in settings.items():
+            if isinstance(value, int) and not isinstance(value, bool) and name != "eos" and value < 1:
+                raise RankspaceError(f"{self.NAME}: {name} is {value}; give at least 1.")
+        dropout = settings.get("dropout", 0.0)
+        if not 0 <= dropout < 1:
+            raise RankspaceError(f"{self.NAME}: dropout is {dropout}; give a number from 0 to below 1.")
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of words."""
+        size: int = self.settings["vocabulary"]
+        return size
+
+    @property
+    def num_weights(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @abstractmethod
+    def forward(self, words: Int[Tensor, "word"] | None = None) -> Distribution:
+        """The distribution over sentences; its vocabulary is `words` alone, distinct and rising, if they are given.
+
+        Probabilities are those of the whole vocabulary either way. Without `words` a chain has its `eos`.
+        """
+
+    def pose(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Posed:
+        """The distribution for a batch: emissions of its distinct words alone. Padding is not read."""
+        numbers = lengths_of(self.NAME, words, lengths)
+        layout = ragged(numbers, words.device)
+        distinct, places = torch.unique(layout.pack(words), return_inverse=True)
+        return Posed(self(distinct), layout.unpack(places), numbers, distinct)
+
+    def log_prob(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
+        """log p of each sentence, differentiable in the weights."""
+        posed = self.pose(words, lengths)
+        return posed.distribution.log_prob(posed.words, posed.lengths)
+
+    def loss(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
+        """What training makes small: -log p of each sentence, or an upper bound of it (`BOUND`)."""
+        return -self.log_prob(words, lengths)
+
+    def sampler(self, generator: torch.Generator | None = None) -> Distribution:
+        """A distribution to draw one sentence from: the distribution itself, unless it depends on the sentence."""
+        distribution: Distribution = self()
+        return distribution
+
+    def prepare(self, tokens: Int32[np.ndarray, "tokens"], offsets: Int64[np.ndarray, "sentences_and_one"]) -> None:
+        """Looks at the training text, once, before training begins. Most models have no need to."""
+
+    def chain_options(self, words: Tensor | None) -> dict[str, Any]:
+        """Options of a chain: the end of sentence has a number only among the whole vocabulary."""
+        return {"eos": self.settings["eos"] if words is None else None, "validate": False, **self.options}

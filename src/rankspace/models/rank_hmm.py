@@ -1,0 +1,66 @@
+"""The paper's HMM (section 5, Appendix B)."""
+
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from rankspace.distributions import RankSpaceHMM
+from rankspace.models.contract import Model
+from rankspace.models.emission import log_emission
+from rankspace.models.networks import ResidualNetwork, embedding, log_softmax_dropped
+
+
+class RankHMM(Model):
+    """Two state embeddings meet one projection to ranks, u_H; words and start come from residual networks.
+
+    `dropout` acts on the start embeddings and on the entries of U and V (`log_softmax_dropped`). `start="ranks"` has no
+    start vector over states: the start is a state of its own, the last one, which nothing leads to, and the first rank
+    is drawn from its row of U. Under the paper's form ("states") the softmax over thousands of states grows one-hot
+    within a few steps and its gradient dies.
+    """
+
+    NAME: ClassVar = "rank-hmm"
+    ABOUT: ClassVar = "low-rank HMM in rank space (Yang, Liu, Tu 2022)"
+    KIND: ClassVar = "chain"
+
+    def __init__(
+        self,
+        vocabulary: int,
+        states: int = 16384,
+        rank: int = 4096,
+        size: int = 256,
+        dropout: float = 0.1,
+        start: Literal["states", "ranks"] = "states",
+        eos: int | None = None,
+    ) -> None:
+        super().__init__(
+            vocabulary=vocabulary, states=states, rank=rank, size=size, dropout=dropout, start=start, eos=eos
+        )
+        num_states = states + (start == "ranks")
+        self.from_states, self.to_states = embedding(num_states, size), embedding(num_states, size)  # w_u, w_v
+        self.ranks = embedding(rank, size)  # u_H
+        self.words, self.word_network = embedding(vocabulary, size, "normal"), ResidualNetwork(size)  # w_w, h_2
+        self.emitters = embedding(rank, size)  # u_W
+        if start == "states":
+            self.starts, self.start = embedding(states, size, "normal"), embedding(1, size)  # w_s, u_P
+            self.start_network = ResidualNetwork(size)  # h_1
+
+    def forward(self, words: Int[Tensor, "word"] | None = None) -> RankSpaceHMM:
+        dropout, training = self.settings["dropout"], self.training
+        to_rank = log_softmax_dropped(self.from_states @ self.ranks.T, dropout, training)
+        to_state = self.ranks @ self.to_states.T
+        if self.settings["start"] == "ranks":
+            to_state[:, -1] = -torch.inf  # nothing leads to the start
+        to_state = log_softmax_dropped(to_state, dropout, training)
+        emission = log_emission(self.emitters, self.word_network(self.words), words=words)
+        return RankSpaceHMM(self._log_start(), to_rank, to_state, emission, **self.chain_options(words))
+
+    def _log_start(self) -> Float[Tensor, "state"]:
+        if self.settings["start"] == "states":
+            starts = nn.functional.dropout(self.starts, self.settings["dropout"], self.training)
+            logits: Tensor = self.start_network(starts) @ self.start[0]
+            return logits.log_softmax(0)
+        only = torch.zeros_like(self.to_states[:, 0])
+        return only.index_fill(0, only.new_tensor([len(only) - 1], dtype=torch.int64), 1).log()
