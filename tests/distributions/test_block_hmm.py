@@ -203,6 +203,26 @@ class TestBlockHMM(ChainSuite):
         with pytest.raises(ValueError, match=message):
             one.posterior_kl(other, torch.tensor([[0, 1]]))
 
+    def test_blocks_of_which_no_word_is_asked_about(self, order: str) -> None:
+        """With num_blocks, some of the words alone: the words of block 0, under their numbers 0 and 1."""
+        parameters = self.parameters()
+        whole, words = self.make(parameters, order), torch.tensor([[0, 1, 1], [1, 0, 0]])
+        for chosen, block in (([0, 2], 0), ([1, 3], 1)):
+            some = BlockHMM(**parameters, block_of_word=torch.full((2,), block), num_blocks=2, validate=False)
+            theirs = torch.tensor(chosen)[words]
+            torch.testing.assert_close(some.log_prob(words), whole.log_prob(theirs))
+            torch.testing.assert_close(some.detach().state_marginals(words), whole.state_marginals(theirs))
+
+    def test_the_number_of_blocks(self, order: str) -> None:
+        parameters = self.parameters()
+        assert BlockHMM(**parameters, block_of_word=BLOCKS, num_blocks=2).blocks.num == 2
+        for number, message in (
+            (1, r"num_blocks is 1 but block_of_word has a block 1; number them from 0\.$"),
+            (4, r"block 2 of 4 has no words; number blocks without gaps\.$"),
+        ):
+            with pytest.raises(ValueError, match=rf"^BlockHMM: {message}"):
+                BlockHMM(**parameters, block_of_word=BLOCKS, num_blocks=number)
+
     def test_explain(self, order: str) -> None:
         found = self.make(self.parameters(), order).explain(torch.tensor([[0, 2, 1], [2, 0, 3]]))
         assert found == (

@@ -1,4 +1,4 @@
-"""The examples of docs/distributions.md, and that of the README, print what the pages say."""
+"""The examples of docs/distributions.md and docs/grammars.md, and that of the README, print what the pages say."""
 
 import contextlib
 import io
@@ -19,8 +19,11 @@ def examples(page: str) -> list[tuple[str, str]]:
     return [(code, output) for (kind, code), (other, output) in pairs if (kind, other) == ("python", "text")]
 
 
-@pytest.mark.parametrize(("page", "count"), [("docs/distributions.md", 3), ("README.md", 1)])
-def test_examples_print_what_the_page_says(page: str, count: int) -> None:
+@pytest.mark.parametrize(("page", "count"), [("docs/distributions.md", 3), ("docs/grammars.md", 2), ("README.md", 1)])
+def test_examples_print_what_the_page_says(
+    page: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # one of them writes a file
     about = [pair for pair in examples(page) if page != "README.md" or "rankspace.distributions" in pair[0]]
     assert len(about) == count
     names: dict[str, object] = {}  # later examples use what earlier ones made

@@ -15,6 +15,7 @@ from rankspace.inference.chain.forward import Recursion, run_forward
 from rankspace.inference.chain.log_space import LogRecursion, backward_table, forward_table, log_product
 from rankspace.inference.chain.log_z import log_z
 from rankspace.inference.chain.paths import Draw, best, max_product
+from rankspace.inference.exponentials import product_of_exponentials
 from rankspace.inference.links import DenseLink, FactoredLink, Link
 from rankspace.inference.logarithms import log_matrix_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
@@ -69,6 +70,23 @@ def test_log_z_and_its_gradients(link: Link) -> None:
     slopes = torch.autograd.grad((found * rates).sum(), leaves)
     for slope, other in zip(slopes, torch.autograd.grad((expected * rates).sum(), leaves), strict=True):
         torch.testing.assert_close(slope, other, **EXACT)
+
+
+def test_product_of_exponentials_and_its_derivatives() -> None:
+    """First derivatives by products in place, second ones by plain operations; a weight of zero has derivative zero."""
+    logs = [weights(*shape, seed=seed).log() for seed, shape in enumerate([(2, 5), (1, 5), (5, 3)])]
+    logs[0][1, 2] = -math.inf
+    expected = torch.cat(logs[:2]).exp() @ logs[2].exp()
+    torch.testing.assert_close(product_of_exponentials(logs[:2], logs[2], "highest"), expected, **EXACT)
+    leaves = [log.where(log.isfinite(), 0).requires_grad_() for log in logs]
+
+    def function(*tensors: Tensor) -> Tensor:
+        return product_of_exponentials(tensors[:2], tensors[2], "highest")
+
+    assert torch.autograd.gradcheck(function, leaves)
+    assert torch.autograd.gradgradcheck(function, leaves)
+    first = logs[0].requires_grad_()
+    assert torch.autograd.grad(function(*logs).sum(), first)[0][1, 2] == 0
 
 
 @pytest.mark.parametrize("link", LINKS, ids=["dense", "factored"])

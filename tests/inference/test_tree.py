@@ -18,7 +18,7 @@ from rankspace.inference.tree.engine import log_z
 from rankspace.inference.tree.growth import grow
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import inside, normalise_rows
-from rankspace.inference.tree.splits import BlockSplits, GatheredSplits
+from rankspace.inference.tree.splits import BlockSplits, GatheredSplits, RaggedSplits, Splits
 
 CPU = torch.device("cpu")
 
@@ -81,21 +81,22 @@ def test_log_z_and_gradients_equal_the_recursion_by_hand(lengths: tuple[int, ...
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_blocks_equal_gathered_rows(weighted: bool) -> None:
-    layout, rank = ragged((7,) * 3, CPU), 4
+@pytest.mark.parametrize(
+    ("kind", "lengths"), [(BlockSplits, (7,) * 3), (RaggedSplits, (7,) * 3), (RaggedSplits, (0, 3, 7, 1, 7, 5, 2))]
+)
+def test_all_ways_to_sum_are_equal(kind: type[Splits], lengths: tuple[int, ...], weighted: bool) -> None:
+    layout, rank = ragged(lengths, CPU), 4
     generator = torch.Generator().manual_seed(0)
     children = torch.rand(2, layout.total_spans, rank, generator=generator, dtype=torch.float64)
     exponent = torch.randint(-9, 9, (layout.total_spans,), generator=generator, dtype=torch.int32) * int(weighted)
     above = torch.rand(layout.num_wide, rank, generator=generator, dtype=torch.float64)
-    blocks, gathered = (kind(layout, children, exponent) for kind in (BlockSplits, GatheredSplits))
+    ways = kind(layout, children, exponent), GatheredSplits(layout, children, exponent)
     for width in range(1, 8):
-        one, other = (splits.outside(width, above, exponent, weighted) for splits in (blocks, gathered))
+        one, other = (splits.outside(width, above, exponent, weighted) for splits in ways)
         torch.testing.assert_close(one, other)
         if width > 1:
             sums = torch.full((2, layout.num_spans(width), rank), math.nan, dtype=torch.float64)
-            bases = [
-                splits.inside(width, weighted, total) for splits, total in zip((blocks, gathered), sums, strict=True)
-            ]
+            bases = [splits.inside(width, weighted, total) for splits, total in zip(ways, sums, strict=True)]
             torch.testing.assert_close(sums[0], sums[1])
             assert torch.equal(bases[0], bases[1])
 

@@ -37,7 +37,8 @@ class BlockHMM(ChainDistribution):
     `block_of_word` [vocab] numbers blocks from 0; state s is in block s // (m / K). A state emits words of its block
     only: `log_emission` [state, column] has at column c the c-th of them in the order of the vocabulary, and -inf in
     the columns after the last. It, `log_start` [state] and `log_transition` [state, next state] sum to one over their
-    last axes. `eos` is the word that ends a sentence, if there is one: `sample` stops there.
+    last axes. `eos` is the word that ends a sentence, if there is one: `sample` stops there. `num_blocks` is K, and has
+    to be given only where words are a part of the vocabulary in which some block may have none (`validate=False`).
 
     Only the k = m / K states of a word's block are alive at it, and the link is told the words: O(n k^2) for n words,
     and of the transition only the blocks that occur are read. A batch in which some word is not `observed` is computed
@@ -60,6 +61,7 @@ class BlockHMM(ChainDistribution):
         block_of_word: Int[Tensor, "_"],
         eos: int | None = None,
         *,
+        num_blocks: int | None = None,
         order: Order = "auto",
         precision: Precision = "highest",
         backend: Backend = "auto",
@@ -67,23 +69,24 @@ class BlockHMM(ChainDistribution):
     ) -> None:
         parameters = {"log_start": log_start, "log_transition": log_transition, "log_emission": log_emission}
         check_block_numbers(block_of_word)
+        self.num_blocks = num_blocks
         self.block_of_word = block_of_word.to(log_start.device, torch.int64)
         super().__init__(parameters, eos=eos, order=order, precision=precision, backend=backend, validate=validate)
         if validate:
-            check_blocks(self.block_of_word, len(log_start), log_emission.shape[-1])
+            check_blocks(self.block_of_word, len(log_start), log_emission.shape[-1], num_blocks)
             check_unused_columns(log_emission, self.blocks)
 
     @cached_property
     def blocks(self) -> Blocks:
         """How states and words are divided."""
-        return divide(self.block_of_word, self.sizes["state"])
+        return divide(self.block_of_word, self.sizes["state"], self.num_blocks)
 
     @property
     def vocabulary(self) -> int:
         return len(self.block_of_word)
 
     def options(self) -> dict[str, Any]:
-        return {"block_of_word": self.block_of_word, **super().options()}
+        return {"block_of_word": self.block_of_word, "num_blocks": self.num_blocks, **super().options()}
 
     def explain(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> str:
         """Which order a batch is computed in, and why."""

@@ -18,15 +18,24 @@ def check_block_numbers(block_of_word: Tensor) -> None:
         )
 
 
-def check_blocks(block_of_word: Int[Tensor, "vocab"], num_states: int, num_columns: int) -> None:
-    """Blocks are numbered from 0, each has words, states divide evenly, and columns suffice for the largest."""
+def check_blocks(
+    block_of_word: Int[Tensor, "vocab"], num_states: int, num_columns: int, num_blocks: int | None = None
+) -> None:
+    """Blocks are numbered from 0, each has words, states divide evenly, and columns suffice for the largest.
+
+    There are as many as `num_blocks`, if that is given.
+    """
     if not len(block_of_word) or int(block_of_word.min()) < 0:
         raise RankspaceError(
             f"BlockHMM: block_of_word has shape {tuple(block_of_word.shape)}"
             f"{f' and a block {int(block_of_word.min())}' if len(block_of_word) else ''}; give each word a block, "
             f"numbered from 0."
         )
-    sizes = torch.bincount(block_of_word)
+    sizes = torch.bincount(block_of_word, minlength=num_blocks or 0)
+    if num_blocks is not None and len(sizes) != num_blocks:
+        raise RankspaceError(
+            f"BlockHMM: num_blocks is {num_blocks} but block_of_word has a block {len(sizes) - 1}; number them from 0."
+        )
     if int(sizes.min()) == 0:
         raise RankspaceError(
             f"BlockHMM: block {int(sizes.argmin())} of {len(sizes)} has no words; number blocks without gaps."

@@ -22,7 +22,7 @@ from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged, lengths_of, ragged
 
 Order = Literal["auto", "rank", "state"]
-Backend = Literal["auto", "torch", "autograd"]
+Backend = Literal["auto", "torch", "triton", "autograd"]
 Parameters = Mapping[str, Tensor]
 Own = TypeVar("Own", bound="Distribution")  # beartype reads typing.Self on decorated classes alone
 
@@ -66,6 +66,7 @@ class Distribution(ABC):
     AXES: ClassVar[Mapping[str, Axes]]  # constructor parameters and their axes
     JOINT: ClassVar[Mapping[str, int]] = {}  # parameters of which more than the last axis sums to one
     ORDERS: ClassVar[tuple[Order, ...]] = ("auto", "rank", "state")
+    BACKENDS: ClassVar[tuple[Backend, ...]] = ("auto", "torch", "autograd")
 
     def __init__(
         self, parameters: Parameters, *, order: Order, precision: Precision, backend: Backend, validate: bool
@@ -76,7 +77,7 @@ class Distribution(ABC):
         self.sizes = sizes_of(name, self._axes(), self.parameters)
         _check_choice(name, "order", order, self.ORDERS)
         _check_choice(name, "precision", precision, ("highest", "high", "medium"))
-        _check_choice(name, "backend", backend, ("auto", "torch", "autograd"))
+        _check_choice(name, "backend", backend, self.BACKENDS)
         check_kind(name, self.parameters)
         if validate:
             for label, parameter in self.parameters.items():

@@ -2,7 +2,6 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -11,10 +10,9 @@ from torch import Tensor
 
 from rankspace.distributions.contract import Batch, Parameters
 from rankspace.distributions.directional import derivative_along
-from rankspace.distributions.parameters import Axes
-from rankspace.distributions.parses import LabelVisitor, PriorSample, TreeDistribution
+from rankspace.distributions.own_parameters import OWN, OwnParameters
+from rankspace.distributions.parses import LabelVisitor
 from rankspace.distributions.spans import WEIGHTS, Lengths
-from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.dense_tree.cost import explained
 from rankspace.inference.dense_tree.inside import Chart
 from rankspace.inference.dense_tree.log_space import LogChart, LogWeights, Offsets, log_inside, out_of_range
@@ -25,47 +23,9 @@ from rankspace.inference.dense_tree.traces import best_way, drawn, trace
 from rankspace.inference.dense_tree.weights import DenseWeights
 from rankspace.inference.tree.nodes import Nodes, Spans
 
-OWN = "own_parameters"  # in Batch.extras: which of the per-sentence parameters belong to each sentence
 
-
-class DenseTreeDistribution(TreeDistribution):
-    """A distribution whose rules are a full tensor [row, left, right]; see `PCFG` and `LPCFG`.
-
-    Any parameter may have a leading axis `batch`: then every sentence has its own (C-PCFG), and as many sentences must
-    be asked about as there are.
-    """
-
-    @property
-    def num_nonterminals(self) -> int:
-        return self.parameters["log_root"].shape[-1]
-
-    @property
-    def num_sentences(self) -> int | None:
-        """How many sentences the parameters are for; None if they are the same for all."""
-        return self.sizes.get("batch")
-
-    def _axes(self) -> Mapping[str, Axes]:
-        return {
-            label: ("batch", *axes) if self.parameters[label].dim() == len(axes) + 1 else axes
-            for label, axes in self.AXES.items()
-        }
-
-    def _own(self, label: str) -> bool:
-        """Whether every sentence has its own parameter of this name."""
-        return self.parameters[label].dim() > len(self.AXES[label])
-
-    def _batch(
-        self, words: Tensor, lengths: Sequence[int] | Tensor | None, extras: Mapping[str, Tensor] | None = None
-    ) -> Batch:
-        if self.num_sentences is None:
-            return super()._batch(words, lengths, extras)
-        if words.dim() == 2 and words.shape[0] != self.num_sentences:
-            raise ShapeError(
-                f"{type(self).__name__}: words are {tuple(words.shape)} but the parameters are for "
-                f"{self.num_sentences} sentences; give one row for each."
-            )
-        own = torch.arange(len(words), device=self.device)
-        return super()._batch(words, lengths, {**(extras or {}), OWN: own})
+class DenseTreeDistribution(OwnParameters):
+    """A distribution whose rules are a full tensor [row, left, right]; see `PCFG` and `LPCFG`."""
 
     def explain(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> str:
         """In which order a batch is computed, and what each part of it costs."""
@@ -185,14 +145,6 @@ class DenseTreeDistribution(TreeDistribution):
         chart = log_inside(weights, batch.layout, best=True)
         nodes = trace(weights, chart, batch.layout, 1, best_way)
         return nodes, batch.layout.in_callers_order(chart.log_z)
-
-    def sample(self, num: int, max_length: int, generator: torch.Generator | None = None) -> PriorSample:
-        if self.num_sentences is not None:
-            raise RankspaceError(
-                f"{type(self).__name__}.sample: the parameters are those of {self.num_sentences} sentences; make a "
-                f"distribution of one sentence's parameters and sample from that."
-            )
-        return super().sample(num, max_length, generator)
 
     def _branch(self, symbols: Int[Tensor, "node"], generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         rule, head = self._rules()

@@ -2,14 +2,18 @@
 
 from abc import abstractmethod
 from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankspace.distributions.contract import Batch, Parameters
+from rankspace.distributions.contract import Backend, Batch, Own, Parameters
 from rankspace.distributions.directional import derivative_along
-from rankspace.distributions.parses import WEIGHTS, LabelVisitor, TreeDistribution
+from rankspace.distributions.own_parameters import OWN, OwnParameters
+from rankspace.distributions.parses import WEIGHTS, LabelVisitor
+from rankspace.errors import RankspaceError
+from rankspace.inference.backends import runs_triton
 from rankspace.inference.logarithms import maximum
 from rankspace.inference.tree.choosing import Choose, best, drawn
 from rankspace.inference.tree.descent import ChartLogs, Descent
@@ -23,46 +27,126 @@ from rankspace.inference.tree.posteriors import slopes_along, state_posteriors, 
 from rankspace.inference.tree.range_check import lost_sentences
 
 
-class LowRankTreeDistribution(TreeDistribution):
+class LowRankTreeDistribution(OwnParameters):
     """A distribution in which the two parts of a span are independent given a rank; see `RankSpacePCFG`."""
 
+    BACKENDS: ClassVar[tuple[Backend, ...]] = ("auto", "torch", "triton", "autograd")
+
     @abstractmethod
-    def _log_inputs(self, parameters: Parameters, words: Int[Tensor, "word"]) -> LogInputs:
-        """The recursion for some distinct words. A linear function of the parameters."""
+    def _assembled(self, parameters: Parameters, emission: Float[Tensor, "word preterminal"]) -> LogInputs:
+        """The recursion for some words, whose emissions are given. A linear function of the parameters.
+
+        Rules are one for all or of each sentence's own, all of them, and with them the root.
+        """
 
     @abstractmethod
     def _multiplies(self, batch: Batch) -> bool:
         """Whether the link is to be multiplied out for a batch."""
 
+    def _log_inputs(self, parameters: Parameters, batch: Batch) -> LogInputs:
+        """The recursion for a batch: its distinct words or, where sentences have their own, all tokens."""
+        return self._assembled(self._by_place(parameters, batch), self._emission(parameters, batch))
+
+    @property
+    def _own_rules(self) -> bool:
+        return any(self._own(label) for label in self.AXES if label not in ("log_root", "log_emission"))
+
+    def _by_place(self, parameters: Parameters, batch: Batch) -> Parameters:
+        if self.num_sentences is None:
+            return parameters
+        return self._stacked(parameters, batch.extras[OWN][batch.layout.sentence_at])
+
+    def _stacked(self, parameters: Parameters, sentences: Int[Tensor, "place"]) -> Parameters:
+        """Rules and root of some sentences. Where one of the rules is each sentence's own, all are taken as such."""
+        found = dict(parameters)
+        for label in (name for name in self.AXES if name != "log_emission"):
+            if self._own(label):
+                found[label] = parameters[label][sentences]
+            elif self._own_rules:
+                found[label] = parameters[label].expand(len(sentences), *parameters[label].shape)
+        return found
+
+    def _emission(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "word preterminal"]:
+        log_emission = parameters["log_emission"]
+        if not self._own("log_emission"):
+            return log_emission.index_select(1, self._distinct(batch)[0]).T
+        sentence = batch.layout.sentence_at[batch.layout.token_place]
+        return log_emission.mT[batch.extras[OWN][sentence], batch.tokens]
+
+    def _distinct(self, batch: Batch) -> tuple[Int[Tensor, "word"], Int[Tensor, "token"]]:
+        """Words that differ as children, and the place of each token among them; all tokens where sentences differ."""
+        if self._own("log_emission") or self._own_rules:
+            return batch.tokens, torch.arange(len(batch.tokens), device=self.device)
+        return batch.distinct
+
     def _sentences(self, inputs: LogInputs, batch: Batch) -> Sentences:
-        return Sentences(batch.layout, batch.distinct[1], word_scale(inputs.emission).double())
+        return Sentences(batch.layout, self._distinct(batch)[1], word_scale(inputs.emission).double())
 
     def _linear_inputs(self, inputs: LogInputs, sentences: Sentences, batch: Batch) -> TreeInputs:
         scale = sentences.log_scale.to(inputs.root.dtype)
-        return linear_inputs(inputs, scale, self._multiplies(batch), self.precision)
+        return linear_inputs(inputs, scale, self._multiplies(batch), self.precision, batch.layout)
 
     def _prepared(self, parameters: Parameters, batch: Batch) -> tuple[TreeInputs, Sentences]:
         """What the linear engine takes. Logarithms are not kept: a batch's emissions can be as large as its chart."""
-        logs = self._log_inputs(parameters, batch.distinct[0])
+        logs = self._log_inputs(parameters, batch)
         sentences = self._sentences(logs, batch)
         return self._linear_inputs(logs, sentences, batch), sentences
 
     def _support(self, parameters: Parameters, batch: Batch) -> TreeInputs | None:
         with torch.no_grad():
-            logs = self._log_inputs(parameters, batch.distinct[0])
-            return support_of(logs, self._multiplies(batch), self.precision)
+            logs = self._log_inputs(parameters, batch)
+            return support_of(logs, self._multiplies(batch), self.precision, batch.layout)
+
+    def to(self: Own, *args: Any, **kwargs: Any) -> Own:
+        """The same distribution on another device or in another dtype, as Tensor.to. Kernels are for float32: what was
+        to run them runs in torch in any other dtype."""
+        made = super().to(*args, **kwargs)
+        if made.backend == "triton" and made.dtype != torch.float32:
+            made.backend = "auto"
+        return made
 
     # What the contract asks for.
 
     def _linear(self, parameters: Parameters, batch: Batch) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         inputs, sentences = self._prepared(parameters, batch)
-        found, lost = log_z(inputs, sentences, partial(self._support, parameters, batch), _log_weights(batch))
-        return found, lost | _beyond_range(batch)
+        kernels = self._runs_kernels(inputs.dtype)
+        support = partial(self._support, parameters, batch)
+        found, lost = log_z(inputs, sentences, support, _log_weights(batch), kernels)
+        lost = lost | _beyond_range(batch)
+        if not kernels or not bool(lost.any()):
+            return found, lost
+        again = lost.nonzero()[:, 0]  # weights of zero count as lost there: the torch engine looks at supports
+        return self._by_torch(parameters, batch.subset(again), found, lost, again)
+
+    def _runs_kernels(self, dtype: torch.dtype) -> bool:
+        """Whether by Triton, whose kernels know one link and one root, in float32."""
+        if self.backend == "triton" and self.dtype != torch.float32:
+            raise RankspaceError(
+                f"{type(self).__name__}: backend is 'triton', but the parameters are {self.dtype} and it needs "
+                f"float32; give backend='auto'."
+            )
+        if self.num_sentences is None:
+            return runs_triton(type(self).__name__, self.backend, dtype, self.device)
+        if self.backend == "triton":
+            raise RankspaceError(
+                f"{type(self).__name__}: backend is 'triton', but the parameters are those of {self.num_sentences} "
+                f"sentences; give 'auto' or 'torch'."
+            )
+        return False
+
+    def _by_torch(
+        self, parameters: Parameters, some: Batch, found: Tensor, lost: Tensor, again: Tensor
+    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        """Some sentences again by the torch engine, put where they belong."""
+        inputs, sentences = self._prepared(parameters, some)
+        log_zs, still = log_z(inputs, sentences, partial(self._support, parameters, some), _log_weights(some))
+        still = still | _beyond_range(some)
+        return found.index_put((again,), log_zs), lost.index_put((again,), still)
 
     def _log_space(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
-        logs = self._log_inputs(parameters, batch.distinct[0])
+        logs = self._log_inputs(parameters, batch)
         logs = logs.multiplied() if self._multiplies(batch) else logs
-        chart = log_chart(logs, batch.layout, batch.distinct[1], _log_weights(batch))
+        chart = log_chart(logs, batch.layout, self._distinct(batch)[1], _log_weights(batch))
         return batch.layout.in_callers_order(chart.log_z)
 
     def _slope(self, batch: Batch, direction: Parameters) -> Float[Tensor, "batch"]:
@@ -70,7 +154,7 @@ class LowRankTreeDistribution(TreeDistribution):
         inputs = inputs.detach()
 
         def tensors(parameters: Parameters) -> tuple[Tensor, ...]:
-            moved = self._log_inputs(parameters, batch.distinct[0])
+            moved = self._log_inputs(parameters, batch)
             return self._linear_inputs(moved, sentences, batch).tensors
 
         moved = inputs.like(derivative_along(tensors, self.parameters, direction))
@@ -90,7 +174,7 @@ class LowRankTreeDistribution(TreeDistribution):
     def _labels(
         self, parameters: Parameters, batch: Batch, log_space: bool, wanted: Tensor | None, visit: LabelVisitor
     ) -> Bool[Tensor, "batch"]:
-        logs, layout = self._log_inputs(parameters, batch.distinct[0]), batch.layout
+        logs, layout = self._log_inputs(parameters, batch), batch.layout
         sentences = self._sentences(logs, batch)
 
         def spans(width: int) -> Spans:
@@ -117,10 +201,10 @@ class LowRankTreeDistribution(TreeDistribution):
     def _draw(
         self, parameters: Parameters, batch: Batch, log_space: bool, num: int, generator: torch.Generator | None
     ) -> tuple[Nodes, Bool[Tensor, "batch"]]:
-        logs, layout = self._log_inputs(parameters, batch.distinct[0]), batch.layout
+        logs, layout = self._log_inputs(parameters, batch), batch.layout
         lost = torch.zeros(len(batch.lengths), dtype=torch.bool, device=self.device)
         if log_space:
-            in_logs = log_chart(logs.multiplied(), layout, batch.distinct[1], _log_weights(batch))
+            in_logs = log_chart(logs.multiplied(), layout, self._distinct(batch)[1], _log_weights(batch))
             possible, chart = in_logs.log_z > -torch.inf, ChartLogs.of_logs(in_logs, layout)
         else:
             sentences = self._sentences(logs, batch)
@@ -135,22 +219,20 @@ class LowRankTreeDistribution(TreeDistribution):
     def _best(self, parameters: Parameters, batch: Batch) -> tuple[Nodes, Float[Tensor, "batch"]]:
         """By max-product links, in float64: the chart of the best derivations, ranks included."""
         parameters = {name: value.double() for name, value in parameters.items()}
-        logs, layout = self._log_inputs(parameters, batch.distinct[0]), batch.layout
+        logs, layout = self._log_inputs(parameters, batch), batch.layout
         ranks = logs.multiplied(maximum)
-        chart = log_chart(ranks, layout, batch.distinct[1], _log_weights(batch), total=maximum)
+        chart = log_chart(ranks, layout, self._distinct(batch)[1], _log_weights(batch), total=maximum)
         descent = self._descend(logs, ranks, ChartLogs.of_logs(chart, layout), batch, best)
         nodes = descent.trees(chart.log_z > -torch.inf, 1)
         return nodes, layout.in_callers_order(chart.log_z)
 
     def _descend(self, logs: LogInputs, ranks: LogInputs, chart: ChartLogs, batch: Batch, choose: Choose) -> Descent:
-        return Descent(chart, logs, batch.distinct[1], ranks, choose)
+        return Descent(chart, logs, self._distinct(batch)[1], ranks, choose)
 
     def _log_lengths(self, max_length: int) -> Float[Tensor, "length"]:
         parameters = {name: value.detach().double() for name, value in self.parameters.items()}
-        parameters["log_emission"] = parameters["log_emission"].logsumexp(1, keepdim=True)  # one word for all
-        return log_lengths(
-            self._log_inputs(parameters, torch.zeros(1, dtype=torch.int64, device=self.device)), max_length
-        )
+        one_word = parameters["log_emission"].logsumexp(1)  # stands for all
+        return log_lengths(self._assembled(parameters, one_word[None]), max_length)
 
 
 def _beyond_range(batch: Batch) -> Bool[Tensor, "batch"]:

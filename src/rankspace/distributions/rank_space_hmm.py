@@ -29,7 +29,8 @@ from rankspace.inference.chain.paths import (
     trace,
 )
 from rankspace.inference.chain.prior import Generated
-from rankspace.inference.links import DenseLink, FactoredLink, Link, Precision, product
+from rankspace.inference.exponentials import product_of_exponentials
+from rankspace.inference.links import DenseLink, FactoredLink, Link, Precision
 from rankspace.inference.logarithms import log_matrix_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 from rankspace.lowrank.planner import Plan, plan
@@ -84,13 +85,14 @@ class RankSpaceHMM(ChainDistribution):
     def _recursion(self, parameters: Parameters, batch: Batch) -> Recursion:
         """Vectors over ranks: start s U, link V U (figure 5c), words W."""
         log_words, index = word_vectors(parameters["log_emission"], batch)
-        to_rank, to_state = parameters["log_state_to_rank"].exp(), parameters["log_rank_to_state"].exp()
-        start = parameters["log_start"].exp() @ to_rank
+        log_start, log_to_rank = parameters["log_start"], parameters["log_state_to_rank"]
         if self._order_for(batch.lengths) == "state":
+            to_rank, to_state = log_to_rank.exp(), parameters["log_rank_to_state"].exp()
             link: Link = FactoredLink(to_rank.T, to_state.T, self.precision)
-        else:  # as FactoredLink.multiplied, but transposed once it is small: gradients then lie as the parameters do
-            link = DenseLink(product(to_state, to_rank, self.precision).T, self.precision)
-        return Recursion(start, log_words, link, index, batch.layout)
+            return Recursion(log_start.exp() @ to_rank, log_words, link, index, batch.layout)
+        log_lefts = parameters["log_rank_to_state"], log_start[None]
+        found = product_of_exponentials(log_lefts, log_to_rank, self.precision)
+        return Recursion(found[-1], log_words, DenseLink(found[:-1].T, self.precision), index, batch.layout)
 
     def _log_recursion(self, parameters: Parameters, batch: Batch) -> LogRecursion:
         log_words, index = word_vectors(parameters["log_emission"], batch)

@@ -26,6 +26,9 @@ class RankSpacePCFG(LowRankTreeDistribution):
     symbol] (V, W; nonterminals first, then preterminals) and `log_emission` [preterminal, vocab] (E) sum to one over
     their last axes.
 
+    Each parameter may have a leading axis `batch`: then every sentence has its own, and gradients, counts and samples
+    are those of each (compound grammars). What is said to be done once per batch is then done for each sentence.
+
     For n words, h nonterminals and rank r: order="rank" sums the nonterminals out, 2 r^2 h once per batch, and costs
     O(n^3 r + n^2 r^2) a sentence; order="state" passes through them at O(n^3 r + n^2 h r); "auto" takes what is cheaper
     for the batch, and `explain` tells which and why. Memory: 2r numbers for each span, with gradients 3r. A derivation
@@ -42,11 +45,11 @@ class RankSpacePCFG(LowRankTreeDistribution):
 
     def __init__(
         self,
-        log_root: Float[Tensor, "_"],
-        log_head: Float[Tensor, "_ _"],
-        log_left: Float[Tensor, "_ _"],
-        log_right: Float[Tensor, "_ _"],
-        log_emission: Float[Tensor, "_ _"],
+        log_root: Float[Tensor, "... _"],
+        log_head: Float[Tensor, "... _ _"],
+        log_left: Float[Tensor, "... _ _"],
+        log_right: Float[Tensor, "... _ _"],
+        log_emission: Float[Tensor, "... _ _"],
         *,
         order: Order = "auto",
         precision: Precision = "highest",
@@ -66,12 +69,10 @@ class RankSpacePCFG(LowRankTreeDistribution):
     def rank(self) -> int:
         return self.sizes["rank"]
 
-    def _log_inputs(self, parameters: Parameters, words: Int[Tensor, "word"]) -> LogInputs:
-        both = torch.cat([parameters["log_left"], parameters["log_right"]])
-        nonterminals = len(parameters["log_root"])
-        emission = parameters["log_emission"].index_select(1, words).T
-        head = parameters["log_head"]
-        return LogInputs(parameters["log_root"], head, both[:, :nonterminals], both[:, nonterminals:], emission)
+    def _assembled(self, parameters: Parameters, emission: Float[Tensor, "word preterminal"]) -> LogInputs:
+        both = torch.cat([parameters["log_left"], parameters["log_right"]], -2)
+        nonterminals, head = self.num_nonterminals, parameters["log_head"]
+        return LogInputs(parameters["log_root"], head, both[..., :nonterminals], both[..., nonterminals:], emission)
 
     def _multiplies(self, batch: Batch) -> bool:
         order = self._plan(batch).order if self.order == "auto" else self.order
@@ -79,8 +80,12 @@ class RankSpacePCFG(LowRankTreeDistribution):
 
     def _plan(self, batch: Batch) -> Plan:
         lengths = tuple(sorted(n for n in batch.lengths if n > 1))
+        words = len(self._distinct(batch)[0])
+        if self._own_rules and lengths:
+            words = round(sum(lengths) / len(lengths))
+            lengths = (words,)  # each sentence is a batch of its own: that of an average one decides
         sizes = (self.num_nonterminals, self.num_preterminals, self.rank, self.vocabulary)
-        return _plan(*sizes, lengths, max(1, len(batch.distinct[0])), self.dtype.itemsize)
+        return _plan(*sizes, lengths, max(1, words), self.dtype.itemsize)
 
     def explain(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> str:
         """Which order a batch is computed in, and why: the planner's account of both, or that it was asked for."""
@@ -96,9 +101,12 @@ class RankSpacePCFG(LowRankTreeDistribution):
         sum_A left[q, A] head[A, p], likewise on the right; the root is rank p with sum_A root[A] head[A, p]. Costs
         2 r^2 h, in log space. Differentiable.
         """
-        logs = self._log_inputs(self.parameters, torch.zeros(0, dtype=torch.int64, device=self.device))
+        parameters: Parameters = self.parameters
+        if self.num_sentences is not None:
+            parameters = self._stacked(parameters, torch.arange(self.num_sentences, device=self.device))
+        logs = self._assembled(parameters, self.parameters["log_emission"].new_zeros(0, self.num_preterminals))
         ranks = logs.multiplied()
-        left, right = torch.cat([ranks.second, logs.sides], 1).chunk(2)
+        left, right = torch.cat([ranks.second, logs.sides], -1).chunk(2, -2)
         return SimplePCFG(
             ranks.root,
             left,

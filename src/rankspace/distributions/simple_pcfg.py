@@ -20,6 +20,9 @@ class SimplePCFG(LowRankTreeDistribution):
     `log_root` [nonterminal], `log_left` and `log_right` [nonterminal, symbol] (nonterminals first, then preterminals)
     and `log_emission` [preterminal, vocab] sum to one over their last axes.
 
+    Each parameter may have a leading axis `batch`: then every sentence has its own, and gradients, counts and samples
+    are those of each (compound grammars). Rules of each sentence's own are multiplied sentence by sentence.
+
     A rank-space PCFG whose ranks are its nonterminals: O(n^3 h + n^2 h^2) for n words and h nonterminals. Memory: 2h
     numbers for each span, with gradients 3h. A derivation of a sentence is its tree and the symbol of each node, so
     `viterbi` is exact.
@@ -35,10 +38,10 @@ class SimplePCFG(LowRankTreeDistribution):
 
     def __init__(
         self,
-        log_root: Float[Tensor, "_"],
-        log_left: Float[Tensor, "_ _"],
-        log_right: Float[Tensor, "_ _"],
-        log_emission: Float[Tensor, "_ _"],
+        log_root: Float[Tensor, "... _"],
+        log_left: Float[Tensor, "... _ _"],
+        log_right: Float[Tensor, "... _ _"],
+        log_emission: Float[Tensor, "... _ _"],
         *,
         order: Order = "auto",
         precision: Precision = "highest",
@@ -53,11 +56,10 @@ class SimplePCFG(LowRankTreeDistribution):
         }
         super().__init__(parameters, order=order, precision=precision, backend=backend, validate=validate)
 
-    def _log_inputs(self, parameters: Parameters, words: Int[Tensor, "word"]) -> LogInputs:
-        both = torch.cat([parameters["log_left"], parameters["log_right"]])
-        nonterminals = len(parameters["log_root"])
-        emission = parameters["log_emission"].index_select(1, words).T
-        return LogInputs(parameters["log_root"], None, both[:, :nonterminals], both[:, nonterminals:], emission)
+    def _assembled(self, parameters: Parameters, emission: Float[Tensor, "word preterminal"]) -> LogInputs:
+        both = torch.cat([parameters["log_left"], parameters["log_right"]], -2)
+        nonterminals = self.num_nonterminals
+        return LogInputs(parameters["log_root"], None, both[..., :nonterminals], both[..., nonterminals:], emission)
 
     def _multiplies(self, batch: Batch) -> bool:
         return False  # the link is one matrix as it stands
@@ -68,7 +70,7 @@ class SimplePCFG(LowRankTreeDistribution):
         h, p, long = self.num_nonterminals, self.num_preterminals, [n for n in batch.lengths if n > 1]
         spans = sum(n * (n - 1) // 2 for n in long)
         terms = {
-            "words, once": 4 * len(batch.distinct[0]) * h * p,
+            "words, once": 4 * len(self._distinct(batch)[0]) * h * p,
             "split sum": 2 * h * sum((n - 1) * n * (n + 1) // 6 for n in long),
             "to children": 4 * h * h * (spans - len(long)),
             "root": 2 * h * len(long),

@@ -38,7 +38,7 @@ class SpanDistribution(Distribution):
 
     @property
     def num_nonterminals(self) -> int:
-        return len(self.parameters["log_root"])
+        return self.parameters["log_root"].shape[-1]
 
     @property
     def num_preterminals(self) -> int:

@@ -52,9 +52,9 @@ class Link(Protocol):
 
 @dataclass(frozen=True)
 class DenseLink:
-    """y = M x. Costs |rows| * in * out."""
+    """y = M x. Costs |rows| * in * out. Matrix and rows may be stacks: then each matrix meets its own rows."""
 
-    matrix: Float[Tensor, "out in"]
+    matrix: Float[Tensor, "*place out in"]
     precision: Precision = "highest"
 
     @property
@@ -63,11 +63,11 @@ class DenseLink:
 
     @property
     def size_in(self) -> int:
-        return self.matrix.shape[1]
+        return self.matrix.shape[-1]
 
     @property
     def size_out(self) -> int:
-        return self.matrix.shape[0]
+        return self.matrix.shape[-2]
 
     def like(self, tensors: tuple[Tensor, ...]) -> "DenseLink":
         (matrix,) = tensors
@@ -76,16 +76,16 @@ class DenseLink:
     def at(self, rows: slice | Tensor) -> "DenseLink":
         return self
 
-    def apply(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
-        return product(x, self.matrix.T, self.precision)
+    def apply(self, x: Float[Tensor, "*place row in"]) -> Float[Tensor, "*place row out"]:
+        return product(x, self.matrix.mT, self.precision)
 
-    def transposed(self, y: Float[Tensor, "row out"]) -> Float[Tensor, "row in"]:
+    def transposed(self, y: Float[Tensor, "*place row out"]) -> Float[Tensor, "*place row in"]:
         return product(y, self.matrix, self.precision)
 
-    def gradients(self, x: Float[Tensor, "row in"], y: Float[Tensor, "row out"]) -> tuple[Tensor, ...]:
-        return (product(y.T, x, self.precision),)
+    def gradients(self, x: Float[Tensor, "*place row in"], y: Float[Tensor, "*place row out"]) -> tuple[Tensor, ...]:
+        return (product(y.mT, x, self.precision),)
 
-    def tangent(self, direction: "DenseLink", x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
+    def tangent(self, direction: "DenseLink", x: Float[Tensor, "*place row in"]) -> Float[Tensor, "*place row out"]:
         return direction.apply(x)
 
     def entries(self, outputs: Tensor) -> Float[Tensor, "row in"]:
@@ -94,10 +94,13 @@ class DenseLink:
 
 @dataclass(frozen=True)
 class FactoredLink:
-    """y = B (A x) through a third space, never multiplied out. Costs |rows| * middle * (in + out)."""
+    """y = B (A x) through a third space, never multiplied out. Costs |rows| * middle * (in + out).
 
-    second: Float[Tensor, "out middle"]  # B
-    first: Float[Tensor, "middle in"]  # A
+    Matrices and rows may be stacks: then each pair of matrices meets its own rows.
+    """
+
+    second: Float[Tensor, "*place out middle"]  # B
+    first: Float[Tensor, "*place middle in"]  # A
     precision: Precision = "highest"
 
     @property
@@ -106,11 +109,11 @@ class FactoredLink:
 
     @property
     def size_in(self) -> int:
-        return self.first.shape[1]
+        return self.first.shape[-1]
 
     @property
     def size_out(self) -> int:
-        return self.second.shape[0]
+        return self.second.shape[-2]
 
     def like(self, tensors: tuple[Tensor, ...]) -> "FactoredLink":
         second, first = tensors
@@ -119,27 +122,27 @@ class FactoredLink:
     def at(self, rows: slice | Tensor) -> "FactoredLink":
         return self
 
-    def apply(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
-        return product(self.middle(x), self.second.T, self.precision)
+    def apply(self, x: Float[Tensor, "*place row in"]) -> Float[Tensor, "*place row out"]:
+        return product(self.middle(x), self.second.mT, self.precision)
 
-    def middle(self, x: Float[Tensor, "row in"]) -> Float[Tensor, "row middle"]:
+    def middle(self, x: Float[Tensor, "*place row in"]) -> Float[Tensor, "*place row middle"]:
         """A x: what passes through the third space."""
-        return product(x, self.first.T, self.precision)
+        return product(x, self.first.mT, self.precision)
 
-    def transposed(self, y: Float[Tensor, "row out"]) -> Float[Tensor, "row in"]:
+    def transposed(self, y: Float[Tensor, "*place row out"]) -> Float[Tensor, "*place row in"]:
         return product(self.middle_transposed(y), self.first, self.precision)
 
-    def middle_transposed(self, y: Float[Tensor, "row out"]) -> Float[Tensor, "row middle"]:
+    def middle_transposed(self, y: Float[Tensor, "*place row out"]) -> Float[Tensor, "*place row middle"]:
         """B^T y."""
         return product(y, self.second, self.precision)
 
-    def gradients(self, x: Float[Tensor, "row in"], y: Float[Tensor, "row out"]) -> tuple[Tensor, ...]:
-        of_second = product(y.T, self.middle(x), self.precision)
-        return of_second, product(self.middle_transposed(y).T, x, self.precision)
+    def gradients(self, x: Float[Tensor, "*place row in"], y: Float[Tensor, "*place row out"]) -> tuple[Tensor, ...]:
+        of_second = product(y.mT, self.middle(x), self.precision)
+        return of_second, product(self.middle_transposed(y).mT, x, self.precision)
 
-    def tangent(self, direction: "FactoredLink", x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
-        moved = product(direction.middle(x), self.second.T, self.precision)
-        return moved + product(self.middle(x), direction.second.T, self.precision)
+    def tangent(self, direction: "FactoredLink", x: Float[Tensor, "*place row in"]) -> Float[Tensor, "*place row out"]:
+        moved = product(direction.middle(x), self.second.mT, self.precision)
+        return moved + product(self.middle(x), direction.second.mT, self.precision)
 
     def entries(self, outputs: Tensor) -> Float[Tensor, "row in"]:
         return product(self.second.index_select(0, outputs), self.first, self.precision)
@@ -150,16 +153,19 @@ class FactoredLink:
 
 
 def product(
-    a: Float[Tensor, "*batch row middle"], b: Float[Tensor, "*batch middle column"], precision: Precision
+    a: Float[Tensor, "*batch row middle"],
+    b: Float[Tensor, "*batch middle column"],
+    precision: Precision,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """a @ b. "highest": in the dtype of the operands. "high": tf32 where the device has it. "medium": both operands
-    rounded to bfloat16, sums in float32. The last two concern float32 alone."""
-    if a.dtype != torch.float32:
-        return a @ b
+    """a @ b, written to `out` if it is given. "highest": in the dtype of the operands. "high": tf32 where the device
+    has it. "medium": both operands rounded to bfloat16, sums in float32. The last two concern float32 alone."""
+    if a.dtype != torch.float32 or (a.device.type == "cpu" and precision == "highest"):
+        return torch.matmul(a, b, out=out)
     if precision == "medium":
         a, b = a.bfloat16().float(), b.bfloat16().float()  # exact in tf32, whose mantissa is longer
     with _tf32(a.device, allowed=precision != "highest"):
-        return a @ b
+        return torch.matmul(a, b, out=out)
 
 
 @contextmanager

@@ -169,18 +169,30 @@ class Ragged:
         return shift[width] + before[begin + width] + place
 
     @lasting
+    def row_arithmetic(self) -> tuple[Tensor, ...]:
+        """What `row` is made of, for kernels, as int32: before, shift; of words place and time; of places length and
+        sentence."""
+        tables = (*self._row_tables, self.token_place, self.token_time, self.length_at, self.sentence_at)
+        return tuple(table.to(torch.int32) for table in tables)
+
+    @lasting
     def whole(self) -> Int[Tensor, "batch"]:
         """[place] -> row of the span that is the whole sentence; 0 for an empty sentence."""
         rows = [self.offsets[self.lengths[b]] + place if self.lengths[b] else 0 for place, b in enumerate(self.order)]
         return torch.tensor(rows, dtype=torch.int64, device=self.device)
 
     @lasting
+    def places(self) -> Int[Tensor, "span"]:
+        """[row] -> place of the sentence a span belongs to."""
+        widths = range(1, self.longest + 1)
+        return torch.cat([self.span_place(w) for w in widths] or [_NONE.to(self.device)])
+
+    @lasting
     def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
         widths = range(1, self.longest + 1)
-        place = torch.cat([self.span_place(w) for w in widths] or [_NONE.to(self.device)])
         begin = torch.cat([self.span_begin(w) for w in widths] or [_NONE.to(self.device)])
         width = torch.cat([torch.full((self.num_spans(w),), w) for w in widths] or [_NONE]).to(self.device)
-        return self.sentence_at[place], begin, begin + width
+        return self.sentence_at[self.places], begin, begin + width
 
     def to_chart(self, rows: Float[Tensor, "span"], fill: float = 0) -> Float[Tensor, "batch end end"]:
         """[span] -> [batch, longest + 1, longest + 1] at [sentence, begin, end], in the caller's order."""

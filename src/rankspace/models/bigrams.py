@@ -36,7 +36,7 @@ class Bigrams:
     def between(self, slots: Int64[np.ndarray, "symbol"], num_slots: int) -> Float64[np.ndarray, "slot slot"]:
         """How often a symbol of each slot is followed by one of each."""
         pairs = slots[self.first] * num_slots + slots[self.second]
-        return np.bincount(pairs, self.times, num_slots**2).reshape(num_slots, num_slots)
+        return np.bincount(pairs, self.times, num_slots**2).astype(np.float64).reshape(num_slots, num_slots)
 
 
 def count_bigrams(
@@ -73,8 +73,6 @@ def check_text(
         )
 
 
-def _added(
-    slots: Int64[np.ndarray, "_"], times: Int64[np.ndarray, "_"], num_slots: int
-) -> Float64[np.ndarray, "slot"]:
+def _added(slots: Int64[np.ndarray, "_"], times: Int64[np.ndarray, "_"], num_slots: int) -> Float64[np.ndarray, "slot"]:
     known = slots >= 0
-    return np.bincount(slots[known], times[known], num_slots)
+    return np.bincount(slots[known], times[known], num_slots).astype(np.float64)  # integers if there are none

@@ -14,6 +14,7 @@ least, in which words that are not in yet have no part.
 """
 
 from collections.abc import Callable
+from math import log
 
 import numpy as np
 from jaxtyping import Float64, Int, Int64
@@ -42,7 +43,8 @@ def brown_clusters(
     `largest` bounds the number of words in a cluster: of the merges, those within it are considered. It must be at
     least 2 vocabulary / (num + 1); then there always is one. `tick(done, total)` is called after each word.
 
-    Of merges that cost the same the one of the earlier clusters is taken, so the result depends on the text alone.
+    Clusters stand in slots: a merged one in the first of the two, the next word in the other. Of merges that cost the
+    same that of the first slots is taken, so the result depends on the text alone.
     Sentences without words are passed over. Costs O(vocabulary num^2) time, and num^2 memory beside the bigrams.
 
     Raises RankspaceError for a text that does not fit its offsets or the vocabulary, and for impossible sizes.
@@ -63,9 +65,7 @@ def brown_clusters(
     return _numbered(window.slot_of_word[:vocabulary], words, min(num, vocabulary))
 
 
-def uniform_clusters(
-    counts: Int[np.ndarray, "vocabulary"] | int, num: int
-) -> Int64[np.ndarray, "vocabulary"]:
+def uniform_clusters(counts: Int[np.ndarray, "vocabulary"] | int, num: int) -> Int64[np.ndarray, "vocabulary"]:
     """Words dealt out evenly to `num` clusters, which no text is looked at for; `counts` may be the number of words.
 
     By falling count (of equal ones the lower number first) words go to clusters 0, 1, ..., num - 1, the next ones to
@@ -111,19 +111,19 @@ class Window:
 
         sum over c, d of f(n(c, d)) - sum over c of t(c) log n(c) + constant,  t(c) = sum over d of n(c, d) + n(d, c)
 
-    in which t counts neighbours in the window alone. A merge concerns the rows and columns of two slots. What takes long
-    of it, for each pair the sum over all x of f(n(c, x) + n(d, x)) + f(n(x, c) + n(x, d)), is `merged`: a slot that
-    changes changes one term of each sum, and the sums of its own pairs.
+    in which t counts neighbours in the window alone. A merge concerns the rows and columns of two slots. What takes
+    long of it, for each pair the sum over all x of f(n(c, x) + n(d, x)) + f(n(x, c) + n(x, d)), is `merged`: a slot
+    that changes changes one term of each sum, and the sums of its own pairs.
     """
 
     def __init__(self, bigrams: Bigrams, num_slots: int, largest: int | None = None) -> None:
         size = num_slots + 1
         self.bigrams, self.largest = bigrams, largest
         self.joint: Float64[np.ndarray, "slot slot"] = np.zeros((size, size))  # n(c, d)
-        self.counts: Float64[np.ndarray, "slot"] = np.zeros(size)  # n(c)
+        self.counts: Float64[np.ndarray, slot] = np.zeros(size)  # n(c)
         self.merged: Float64[np.ndarray, "slot slot"] = np.zeros((size, size))
-        self.num_words: Int64[np.ndarray, "slot"] = np.zeros(size, dtype=np.int64)
-        self.slot_of_word: Int64[np.ndarray, "symbol"] = np.full(len(bigrams.counts), -1)
+        self.num_words: Int64[np.ndarray, slot] = np.zeros(size, dtype=np.int64)
+        self.slot_of_word: Int64[np.ndarray, symbol] = np.full(len(bigrams.counts), -1)
         self._free = list(range(num_slots, -1, -1))
         self.add(len(bigrams.counts) - 1)
 
@@ -132,7 +132,7 @@ class Window:
         slot = self._free.pop()
         self.slot_of_word[word] = slot
         after, before = self.bigrams.around(word, self.slot_of_word, len(self.counts))
-        self._put(slot, after, before, self.bigrams.counts[word], 1)
+        self._put(slot, after, before, float(self.bigrams.counts[word]), 1)
 
     def merge(self, first: int, second: int) -> None:
         """Merges two clusters into the slot of the first and frees that of the second."""
@@ -140,7 +140,7 @@ class Window:
         after, before = joint[pair].sum(0), joint[:, pair].sum(1)
         after[first], before[first] = after[pair].sum(), before[pair].sum()
         after[second] = before[second] = 0
-        count, words = self.counts[pair].sum(), self.num_words[pair].sum()
+        count, words = float(self.counts[pair].sum()), int(self.num_words[pair].sum())
         self._clear(second)
         self._clear(first)
         self._put(first, after, before, count, words)
@@ -168,17 +168,18 @@ class Window:
         both = _f(own[:, None] + own + joint + joint.T)
         twice = after + after.T + before + before.T  # terms of `merged` at x = c and x = d, which become one
         alone = each.sum(0) + each.sum(1) - each.diagonal()
-        loss = alone[:, None] + alone - each - each.T - (self.merged - twice + both)
+        loss: np.ndarray = alone[:, None] + alone - each - each.T - (self.merged - twice + both)
         near = joint.sum(0) + joint.sum(1)
         lower = near * _log(self.counts)
-        return loss + (near[:, None] + near) * _log(self.counts[:, None] + self.counts) - lower[:, None] - lower
+        loss += (near[:, None] + near) * _log(self.counts[:, None] + self.counts) - lower[:, None] - lower
+        return loss
 
     @property
     def objective(self) -> float:
         """The objective as far as clusters in the window go."""
-        joint, total = self.joint, self.bigrams.counts.sum()
+        joint, total = self.joint, float(self.bigrams.counts.sum())
         found = _f(joint).sum() - ((joint.sum(0) + joint.sum(1)) * _log(self.counts)).sum()
-        return float(found + joint.sum() * _log(total)) / total
+        return float(found + joint.sum() * log(total)) / total
 
     def _put(self, slot: int, after: np.ndarray, before: np.ndarray, count: float, num_words: int) -> None:
         joint = self.joint
@@ -197,17 +198,20 @@ class Window:
 
 def _sums_of_pairs(after: np.ndarray, before: np.ndarray) -> Float64[np.ndarray, "slot slot"]:
     """The term of one slot in the sums of all pairs."""
-    return _f(after[:, None] + after) + _f(before[:, None] + before)
+    found: np.ndarray = _f(after[:, None] + after) + _f(before[:, None] + before)
+    return found
 
 
 def _f(count: np.ndarray) -> np.ndarray:
     """n log n, 0 at 0."""
-    return count * _log(count)
+    found: np.ndarray = count * _log(count)
+    return found
 
 
-def _log(count: np.ndarray | float) -> np.ndarray:
+def _log(count: np.ndarray) -> np.ndarray:
     """The logarithm of a whole number; 0 at 0, where all that it is multiplied with is 0."""
-    return np.log(np.maximum(count, 1))
+    found: np.ndarray = np.log(np.maximum(count, 1))
+    return found
 
 
 def _numbered(

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, Int32, Int64
 from torch import Tensor, nn
 
 from rankspace.distributions.contract import Distribution
+from rankspace.distributions.parameters import check_eos
 from rankspace.errors import RankspaceError
 from rankspace.inference.ragged import lengths_of, ragged
 
@@ -19,12 +20,13 @@ Kind = Literal["tree", "chain"]
 
 class Posed(NamedTuple):
     """A distribution over the distinct words of a batch, and the batch in its numbers: `distribution.mbr(words,
-    lengths)`. Its probabilities are those of the whole vocabulary. Place i stands for the word `distinct[i]`."""
+    lengths)`. Its probabilities are those of the whole vocabulary. Place i stands for the word `distinct[i]`; where
+    every sentence has a distribution of its own, for `distinct[sentence, i]`, and words may occur twice there."""
 
     distribution: Distribution
     words: Int[Tensor, "batch length"]
     lengths: tuple[int, ...]
-    distinct: Int[Tensor, "word"]
+    distinct: Int[Tensor, "*batch word"]
 
 
 class Model(nn.Module, ABC):
@@ -36,7 +38,7 @@ class Model(nn.Module, ABC):
 
     NAME: ClassVar[str]
     ABOUT: ClassVar[str]  # one line for people
-    KIND: ClassVar[Kind]
+    KIND: Kind
     BOUND: ClassVar[bool] = False  # whether `loss` is only an upper bound of -log p
 
     def __init__(self, **settings: Any) -> None:
@@ -49,6 +51,7 @@ class Model(nn.Module, ABC):
         dropout = settings.get("dropout", 0.0)
         if not 0 <= dropout < 1:
             raise RankspaceError(f"{self.NAME}: dropout is {dropout}; give a number from 0 to below 1.")
+        check_eos(self.NAME, settings.get("eos"), self.vocabulary)
 
     @property
     def vocabulary(self) -> int:

@@ -2,7 +2,7 @@
 
 The normaliser is summed over portions of the vocabulary, and each wanted logit is taken from the very portion that its
 normaliser summed: the probabilities of all words sum to one as computed, in every precision. The backward pass computes
-the portions again instead of keeping them.
+the portions again instead of keeping them. Both passes leave autocast: the second must find the logits of the first.
 """
 
 import math
@@ -19,65 +19,89 @@ PORTION = 2**24  # logits computed at a time
 
 
 def log_emission(
-    hidden: Float[Tensor, "symbol size"],
-    vocabulary: Float[Tensor, "vocab size"],
-    bias: Float[Tensor, "vocab"] | None = None,
-    words: Int[Tensor, "word"] | None = None,
+    hidden: Float[Tensor, "*batch symbol size"],
+    vocabulary: Float[Tensor, "*own vocab size"],
+    bias: Float[Tensor, "*own vocab"] | None = None,
+    words: Int[Tensor, "*batch word"] | None = None,
     portion: int = PORTION,
-) -> Float[Tensor, "symbol word"]:
+) -> Float[Tensor, "*batch symbol word"]:
     """log softmax(hidden vocabulary^T + bias) over the vocabulary, at some words, or at all.
 
-    Takes 2 * symbol * vocab * size flops forward, three times that backward, and `portion` numbers of working memory
-    besides the result; does not wait for the device. Differentiable once (any number of times for all words).
+    With a leading axis, `batch`, each batch of symbols is asked about its own words; the vocabulary is that of all, or
+    has the same leading axis. A bias of -inf leaves a word out. Of equal words in a row one at most may be used: the
+    others must get gradients of zero, or the order in which a device adds them could be seen.
+
+    Takes 2 * symbol * vocab * size flops forward for each batch, three times that backward, and `portion` numbers of
+    working memory besides the result; does not wait for the device. Differentiable once (any number of times for all
+    words).
     """
     if bias is None:
-        bias = vocabulary.new_zeros(len(vocabulary))
+        bias = vocabulary.new_zeros(vocabulary.shape[:-1])
     if words is None:
-        return torch.addmm(bias, hidden, vocabulary.T).log_softmax(-1)
+        return (hidden @ vocabulary.mT + bias.unsqueeze(-2)).log_softmax(-1)
+    rows = hidden.to(vocabulary.dtype)
+    if vocabulary.dim() == 2:
+        rows, vocabulary, bias = rows.reshape(1, -1, rows.shape[-1]), vocabulary[None], bias[None]
     apply: Callable[..., Tensor] = _LogEmission.apply
-    return apply(hidden, vocabulary, bias, words, portion)
+    of_sentence = words[None] if words.dim() == 1 else words
+    found = apply(rows, vocabulary, bias, of_sentence, hidden.shape[-2], portion)
+    return found.view(*hidden.shape[:-1], words.shape[-1])
 
 
 class _LogEmission(torch.autograd.Function):
+    """Rows [group, row, size] meet the vocabulary [group, vocab, size]. Divided otherwise, the rows are the symbols
+    [sentence, symbol] of the words [sentence, word]; the result is [sentence, symbol, word]."""
+
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, vocabulary: Tensor, bias: Tensor, words: Tensor, portion: int
-    ) -> Float[Tensor, "symbol word"]:
-        found = hidden.new_zeros(len(hidden), len(words))
-        normaliser = hidden.new_full((len(hidden),), -math.inf)
-        for rows in _portions(hidden, vocabulary, portion):
-            logits = torch.addmm(bias[rows], hidden, vocabulary[rows].T)
-            normaliser = torch.logaddexp(normaliser, logits.logsumexp(1))
-            place, here = _places(words, rows)
-            found = torch.where(here, logits.index_select(1, place), found)
-        ctx.save_for_backward(hidden, vocabulary, bias, words, normaliser)
+        ctx: Any, rows: Tensor, vocabulary: Tensor, bias: Tensor, words: Tensor, num_symbols: int, portion: int
+    ) -> Float[Tensor, "sentence symbol word"]:
+        num_sentences, num_words = words.shape
+        found = rows.new_zeros(num_sentences, num_symbols, num_words)
+        normaliser = rows.new_full(rows.shape[:2], -math.inf)
+        with torch.autocast(rows.device.type, enabled=False):
+            for part in _portions(rows, vocabulary, portion):
+                logits = _logits(rows, vocabulary, bias, part)
+                normaliser = torch.logaddexp(normaliser, logits.logsumexp(2))
+                place, here = _places(words, part, num_symbols)
+                found = torch.where(here, logits.view(num_sentences, num_symbols, -1).gather(2, place), found)
+        ctx.save_for_backward(rows, vocabulary, bias, words, normaliser)
         ctx.portion = portion
-        return found - normaliser[:, None]
+        return found - normaliser.view(num_sentences, num_symbols, 1)
 
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, vocabulary, bias, words, normaliser = ctx.saved_tensors
-        of_hidden, of_vocabulary, of_bias = (torch.zeros_like(tensor) for tensor in (hidden, vocabulary, bias))
-        total = slopes.sum(1, keepdim=True)
-        for rows in _portions(hidden, vocabulary, ctx.portion):
-            logits = torch.addmm(bias[rows], hidden, vocabulary[rows].T)
-            of_logits = logits.sub_(normaliser[:, None]).exp_().mul_(-total)
-            place, here = _places(words, rows)
-            of_logits.index_add_(1, place, slopes.where(here, 0))  # one number and zeros to a place: any order will do
-            of_hidden.addmm_(of_logits, vocabulary[rows])
-            torch.mm(of_logits.T, hidden, out=of_vocabulary[rows])
-            torch.sum(of_logits, 0, out=of_bias[rows])
-        return of_hidden, of_vocabulary, of_bias, None, None
+        rows, vocabulary, bias, words, normaliser = ctx.saved_tensors
+        of_rows, of_vocabulary, of_bias = (torch.zeros_like(tensor) for tensor in (rows, vocabulary, bias))
+        total = slopes.sum(2).view_as(normaliser)[..., None]
+        with torch.autocast(rows.device.type, enabled=False):
+            for part in _portions(rows, vocabulary, ctx.portion):
+                logits = _logits(rows, vocabulary, bias, part)
+                of_logits = logits.sub_(normaliser[..., None]).exp_().mul_(-total)
+                place, here = _places(words, part, slopes.shape[1])
+                added = slopes.where(here, 0)  # one number and zeros to a place: any order will do
+                of_logits.view(*slopes.shape[:2], -1).scatter_add_(2, place, added)
+                of_rows.baddbmm_(of_logits, vocabulary[:, part])
+                torch.bmm(of_logits.mT, rows, out=of_vocabulary[:, part])
+                torch.sum(of_logits, 1, out=of_bias[:, part])
+        return of_rows, of_vocabulary, of_bias, None, None, None
 
 
-def _portions(hidden: Tensor, vocabulary: Tensor, portion: int) -> list[slice]:
-    """Rows of the vocabulary, a portion at a time."""
-    step = max(1, portion // max(1, len(hidden)))
-    return [slice(start, min(start + step, len(vocabulary))) for start in range(0, len(vocabulary), step)]
+def _logits(rows: Tensor, vocabulary: Tensor, bias: Tensor, part: slice) -> Float[Tensor, "group row word"]:
+    if len(rows) == 1:  # a product of two matrices adds the bias on its way
+        return torch.addmm(bias[0, part], rows[0], vocabulary[0, part].T)[None]
+    return torch.baddbmm(bias[:, None, part], rows, vocabulary[:, part].mT)
 
 
-def _places(words: Int[Tensor, "word"], rows: slice) -> tuple[Int[Tensor, "word"], Tensor]:
-    """The place of each word among some rows, and whether it is there at all."""
-    here = (words >= rows.start) & (words < rows.stop)
-    return (words - rows.start).clamp(0, rows.stop - rows.start - 1), here
+def _portions(rows: Tensor, vocabulary: Tensor, portion: int) -> list[slice]:
+    """Words of the vocabulary, a portion at a time."""
+    step, num_words = max(1, portion // max(1, rows.shape[0] * rows.shape[1])), vocabulary.shape[1]
+    return [slice(start, min(start + step, num_words)) for start in range(0, num_words, step)]
+
+
+def _places(words: Int[Tensor, "sentence word"], part: slice, num_symbols: int) -> tuple[Tensor, Tensor]:
+    """The place of each word among some, the same for each symbol, and whether it is there at all."""
+    here = (words >= part.start) & (words < part.stop)
+    place = (words - part.start).clamp(0, part.stop - part.start - 1)
+    return place[:, None].expand(-1, num_symbols, -1), here[:, None]

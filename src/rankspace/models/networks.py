@@ -1,9 +1,10 @@
 """Networks over embeddings, as the paper has them (Appendices A and B), and how weights begin."""
 
+import math
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 Initial = Literal["xavier", "normal"]
@@ -24,9 +25,44 @@ class ResidualLayer(nn.Module):
 class ResidualNetwork(nn.Sequential):
     """h(x) = g1(g2(W x)), matrices Xavier normal, biases zero."""
 
-    def __init__(self, size: int, size_in: int | None = None) -> None:
-        super().__init__(nn.Linear(size_in or size, size), ResidualLayer(size), ResidualLayer(size))
+    def __init__(self, size: int) -> None:
+        super().__init__(nn.Linear(size, size), ResidualLayer(size), ResidualLayer(size))
         initialise_matrices(self)
+
+
+class JoinedLinear(nn.Module):
+    """W [x; z] + b for rows x and a latent vector z, of each sentence perhaps; W x + b without latent vectors.
+
+    W x is computed once, whatever the number of sentences.
+    """
+
+    def __init__(self, size: int, size_out: int, latent: int | None = None) -> None:
+        super().__init__()
+        self.of_row = nn.Linear(size, size_out)
+        self.of_latent = None if latent is None else nn.Linear(latent, size_out, bias=False)
+        initialise_matrices(self)
+
+    def forward(
+        self, rows: Float[Tensor, "row size"], z: Float[Tensor, "*batch latent"] | None = None
+    ) -> Float[Tensor, "*batch row size_out"]:
+        found: Tensor = self.of_row(rows)
+        return found if self.of_latent is None else found + self.of_latent(z).unsqueeze(-2)
+
+
+class JoinedNetwork(nn.Module):
+    """h([x; z]) for rows x and a latent vector z, of each sentence perhaps; h(x) without latent vectors."""
+
+    def __init__(self, size: int, latent: int | None = None) -> None:
+        super().__init__()
+        self.first = JoinedLinear(size, size, latent)
+        self.layers = nn.Sequential(ResidualLayer(size), ResidualLayer(size))
+        initialise_matrices(self.layers)
+
+    def forward(
+        self, rows: Float[Tensor, "row size"], z: Float[Tensor, "*batch latent"] | None = None
+    ) -> Float[Tensor, "*batch row size"]:
+        found: Tensor = self.layers(self.first(rows, z))
+        return found
 
 
 def embedding(num_rows: int, size: int, initial: Initial = "xavier") -> nn.Parameter:
@@ -59,3 +95,19 @@ def log_softmax_dropped(
     dropped: Bool[Tensor, "row choice"] = torch.rand_like(logits) < dropout
     dropped &= ~dropped.all(-1, keepdim=True)
     return logits.masked_fill(dropped, -torch.inf).log_softmax(-1)
+
+
+def kept_rows(
+    table: Float[Tensor, "row size"], dropout: float, training: bool, num_groups: int = 1
+) -> Float[Tensor, "kept size"]:
+    """All rows; in training a random choice of 1 - `dropout` of each group's (at least one), as many of each.
+
+    Groups are equally many consecutive rows, and what is kept stays in order.
+    """
+    if not training or not dropout:
+        return table
+    size = len(table) // num_groups
+    lots = torch.rand(num_groups, size, device=table.device)
+    chosen: Int[Tensor, "group kept"] = lots.argsort(1)[:, : math.ceil((1 - dropout) * size)].sort(1).values
+    first = size * torch.arange(num_groups, device=table.device)
+    return table.index_select(0, (first[:, None] + chosen).flatten())

@@ -10,6 +10,7 @@ from rankspace.distributions import RankSpaceHMM
 from rankspace.models.contract import Model
 from rankspace.models.emission import log_emission
 from rankspace.models.networks import ResidualNetwork, embedding, log_softmax_dropped
+from rankspace.models.parts import Choice, surely_last
 
 
 class RankHMM(Model):
@@ -23,7 +24,7 @@ class RankHMM(Model):
 
     NAME: ClassVar = "rank-hmm"
     ABOUT: ClassVar = "low-rank HMM in rank space (Yang, Liu, Tu 2022)"
-    KIND: ClassVar = "chain"
+    KIND = "chain"
 
     def __init__(
         self,
@@ -44,8 +45,7 @@ class RankHMM(Model):
         self.words, self.word_network = embedding(vocabulary, size, "normal"), ResidualNetwork(size)  # w_w, h_2
         self.emitters = embedding(rank, size)  # u_W
         if start == "states":
-            self.starts, self.start = embedding(states, size, "normal"), embedding(1, size)  # w_s, u_P
-            self.start_network = ResidualNetwork(size)  # h_1
+            self.starts, self.start = embedding(states, size, "normal"), Choice(size)  # w_s; h_1, u_P
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> RankSpaceHMM:
         dropout, training = self.settings["dropout"], self.training
@@ -60,7 +60,6 @@ class RankHMM(Model):
     def _log_start(self) -> Float[Tensor, "state"]:
         if self.settings["start"] == "states":
             starts = nn.functional.dropout(self.starts, self.settings["dropout"], self.training)
-            logits: Tensor = self.start_network(starts) @ self.start[0]
-            return logits.log_softmax(0)
-        only = torch.zeros_like(self.to_states[:, 0])
-        return only.index_fill(0, only.new_tensor([len(only) - 1], dtype=torch.int64), 1).log()
+            found: Tensor = self.start(starts)
+            return found
+        return surely_last(len(self.to_states), self.to_states)

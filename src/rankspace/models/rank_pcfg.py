@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from rankspace.distributions import RankSpacePCFG
 from rankspace.models.contract import Model
-from rankspace.models.emission import log_emission
-from rankspace.models.networks import Initial, ResidualNetwork, embedding, initialise_matrices
+from rankspace.models.networks import Initial, ResidualNetwork, embedding
+from rankspace.models.parts import Choice, Emission, surely_last
 
 
 class RankPCFG(Model):
@@ -23,7 +23,7 @@ class RankPCFG(Model):
 
     NAME: ClassVar = "rank-pcfg"
     ABOUT: ClassVar = "low-rank PCFG in rank space (Yang, Liu, Tu 2022)"
-    KIND: ClassVar = "tree"
+    KIND = "tree"
 
     def __init__(
         self,
@@ -48,24 +48,22 @@ class RankPCFG(Model):
         self.symbols = embedding(self.num_nonterminals + preterminals, size, initial)  # w_l = [w_n; w_t]
         self.ranks = embedding(rank, size)  # u_H
         self.head_network, self.left_network, self.right_network = (ResidualNetwork(size) for _ in range(3))
-        self.word_network, self.words = ResidualNetwork(size), nn.Linear(size, vocabulary)  # h_2, u_E
-        initialise_matrices(self.words)
+        self.emission = Emission(size, vocabulary)  # h_2, u_E
         if start == "states":
-            self.root_network, self.root = ResidualNetwork(size), embedding(1, size)  # h_1, u_S
+            self.root = Choice(size)  # h_1, u_S
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> RankSpacePCFG:
         nonterminals, preterminals = self.symbols.tensor_split([self.num_nonterminals])
         head = (self.head_network(nonterminals) @ self.ranks.T).log_softmax(1)
         left, right = (self._children(network) for network in (self.left_network, self.right_network))
-        emission = log_emission(self.word_network(preterminals), self.words.weight, self.words.bias, words)
+        emission = self.emission(preterminals, words)
         return RankSpacePCFG(self._log_root(), head, left, right, emission, validate=False, **self.options)
 
     def _log_root(self) -> Tensor:
         if self.settings["start"] == "states":
-            logits: Tensor = self.root_network(self.symbols[: self.num_nonterminals]) @ self.root[0]
-            return logits.log_softmax(0)
-        only = torch.zeros_like(self.symbols[: self.num_nonterminals, 0])
-        return only.index_fill(0, only.new_tensor([len(only) - 1], dtype=torch.int64), 1).log()
+            found: Tensor = self.root(self.symbols[: self.num_nonterminals])
+            return found
+        return surely_last(self.num_nonterminals, self.symbols)
 
     def _children(self, network: nn.Module) -> Tensor:
         logits: Tensor = self.ranks @ network(self.symbols).T

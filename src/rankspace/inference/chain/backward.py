@@ -33,13 +33,15 @@ def run_backward(recursion: Recursion, chart: Chart, seeds: Float[Tensor, "batch
     if bool(chart.outputs.amin() == 0):  # an output of zero has nothing to pass on
         factor.masked_fill_(chart.outputs == 0, 0)
     rates = torch.where((seeds != 0) & (layout.length_at > 0), seeds / chart.totals, 0).to(vectors.dtype)[:, None]
-    of_vectors = torch.empty_like(vectors)
+    of_vectors, of_outputs = torch.empty_like(vectors), torch.empty_like(vectors)
     of_vectors[layout.last_token[: layout.alive[1]]] = rates[: layout.alive[1]]
-    blocks = steps(layout, of_vectors, factor)
-    for time in range(layout.longest - 1, 0, -1):
-        adjoint, rate = blocks[time]
-        blocks[time - 1][0][: len(adjoint)] = recursion.link_into(time).transposed(adjoint * rate)
-    return Adjoints(vectors, of_vectors, of_vectors * factor)
+    blocks = steps(layout, of_vectors, of_outputs, factor)
+    for time in range(layout.longest - 1, -1, -1):
+        adjoint, of_output, rate = blocks[time]
+        torch.mul(adjoint, rate, out=of_output)
+        if time:
+            blocks[time - 1][0][: len(adjoint)] = recursion.link_into(time).transposed(of_output)
+    return Adjoints(vectors, of_vectors, of_outputs)
 
 
 def gradients(recursion: Recursion, chart: Chart, seeds: Float[Tensor, "batch"]) -> tuple[Tensor, ...]:

@@ -47,9 +47,10 @@ class Blocks:
         return spread.scatter(1, index, log_rows[:, None]).flatten(1)
 
 
-def divide(block_of_word: Int[Tensor, "vocab"], num_states: int) -> Blocks:
-    """States are divided evenly; the number of blocks must divide theirs."""
-    num_words = torch.bincount(block_of_word)
+def divide(block_of_word: Int[Tensor, "vocab"], num_states: int, num_blocks: int | None = None) -> Blocks:
+    """States are divided evenly; the number of blocks must divide theirs. It is that of the words' blocks unless given:
+    then blocks may have no words."""
+    num_words = torch.bincount(block_of_word, minlength=num_blocks or 0)
     order = torch.argsort(block_of_word, stable=True)
     begins = num_words.cumsum(0) - num_words
     column = torch.empty_like(order)

@@ -97,10 +97,11 @@ class Descent:
 
     def _ranks(self, nodes: _Generation) -> Int[Tensor, "node"]:
         """Ranks of the rules that rewrite the nodes: link (root: root link) times what is below."""
-        from_above = torch.cat([self.ranks.second, self.ranks.root[None]])  # output -1 is the last
-        rows = self._rows(nodes)
+        from_above, rows = _from_above(self.ranks), self._rows(nodes)
         return self._pick(
-            nodes, self.ranks.rank, lambda some: from_above[nodes.output[some]] + self.chart.alpha_at(rows[some])
+            nodes,
+            self.ranks.rank,
+            lambda some: _entries(from_above, nodes, nodes.output, some) + self.chart.alpha_at(rows[some]),
         )
 
     def _symbols(self, nodes: _Generation, rank: Tensor) -> Int[Tensor, "node"]:
@@ -108,14 +109,20 @@ class Descent:
         first = self.inputs.first
         if first is None:
             return rank
-        from_above, below = torch.cat([self.inputs.second, self.inputs.root[None]]), first.T
-        return self._pick(nodes, below.shape[1], lambda some: from_above[nodes.output[some]] + below[rank[some]])
+        from_above, below = _from_above(self.inputs), first.mT
+        return self._pick(
+            nodes,
+            self.inputs.num_states,
+            lambda some: _entries(from_above, nodes, nodes.output, some) + _entries(below, nodes, rank, some),
+        )
 
     def _preterminals(self, nodes: _Generation) -> Int[Tensor, "node"]:
         words = self.token_word[self._rows(nodes)]
         sides, emission = self.inputs.sides, self.inputs.emission
-        found = self._pick(nodes, sides.shape[1], lambda some: sides[nodes.output[some]] + emission[words[some]])
-        return found + len(self.inputs.root)
+        found = self._pick(
+            nodes, sides.shape[-1], lambda some: _entries(sides, nodes, nodes.output, some) + emission[words[some]]
+        )
+        return found + self.inputs.num_states
 
     def _parts(self, nodes: _Generation, rank: Int[Tensor, "node"]) -> _Generation:
         """The next generation: both parts of every node."""
@@ -137,6 +144,21 @@ class Descent:
         left = self.chart.child_at(0, layout.row(place, begin, split), rank)
         right = self.chart.child_at(1, layout.row(place, begin + split, width - split), rank)
         return (left + right).where(exists, -torch.inf)
+
+
+def _from_above(inputs: LogInputs) -> Float[Tensor, "*place output state"]:
+    """What a node can hang on: ranks, on either side, and, as the last, the root."""
+    second, root = inputs.second, inputs.root
+    if second.dim() < root.dim() + 1:
+        second = second.expand(len(root), *second.shape)
+    return torch.cat([second, root[..., None, :]], -2)
+
+
+def _entries(
+    table: Float[Tensor, "*place key value"], nodes: _Generation, keys: Int[Tensor, "node"], some: slice
+) -> Float[Tensor, "_ value"]:
+    """Rows of a table, or of the one of each node's sentence, for some nodes."""
+    return table[keys[some]] if table.dim() == 2 else table[nodes.place[some], keys[some]]
 
 
 def _labelled(nodes: _Generation, symbol: Tensor, rank: Tensor) -> Nodes:

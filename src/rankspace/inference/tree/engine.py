@@ -18,6 +18,7 @@ from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import Inside, SpanWeights, inside
 from rankspace.inference.tree.outside import gradients
 from rankspace.inference.tree.range_check import Support, lost_sentences
+from rankspace.inference.tree.triton_engine import log_z_by_kernels
 
 
 def log_z(
@@ -25,13 +26,17 @@ def log_z(
     sentences: Sentences,
     support: Support,
     log_weights: Float[Tensor, "span"] | None = None,
+    kernels: bool = False,
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log Z of each sentence, float64, in the caller's order; and which sentences lost more than rounding on the way.
 
     Differentiable once, in the tensors of the inputs and in `log_weights`, which are added to the log weight of each
     span (-inf forbids it); the latter gradient is the posterior probability of the span. -inf, with zero gradients, for
     sentences that are impossible; gradients of lost ones are zero as well. For `support` see `lost_sentences`.
+    With `kernels` by Triton, which does not ask for supports: a sentence may then be lost for a true zero.
     """
+    if kernels:
+        return log_z_by_kernels(inputs, sentences, log_weights)
     apply: Callable[..., tuple[Tensor, Tensor]] = _LogZ.apply
     return apply(inputs.detach(), sentences, support, log_weights, *inputs.tensors)
 

@@ -26,7 +26,7 @@ class TreeInputs:
 
     link: Link  # R -> 2R
     words: Float[Tensor, "word both"]  # J, K: each distinct word as a left and as a right child
-    root: Float[Tensor, "rank"]  # L
+    root: Float[Tensor, "*place rank"]  # L; of each sentence's own, by places, or one for all
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -41,6 +41,18 @@ class TreeInputs:
 
     def clamp(self, highest: float) -> "TreeInputs":
         return self.like(tuple(tensor.clamp(max=highest) for tensor in self.tensors))
+
+    def top(self, alpha: Float[Tensor, "whole rank"], places: slice) -> Float[Tensor, "whole"]:
+        """root . alpha of whole sentences."""
+        return alpha @ self.root if self.root.dim() == 1 else (alpha * self.root[places]).sum(1)
+
+    def root_at(self, places: slice) -> Float[Tensor, "*whole rank"]:
+        """The root of each of some sentences, or of all."""
+        return self.root if self.root.dim() == 1 else self.root[places]
+
+    @property
+    def rank(self) -> int:
+        return self.root.shape[-1]
 
     @property
     def dtype(self) -> torch.dtype:

@@ -69,7 +69,7 @@ def inside(inputs: TreeInputs, sentences: Sentences, weights: SpanWeights | None
     Takes O(n^3 R) for the splits and n^2 / 2 applications of the link for a sentence of n words. Memory: the children,
     2R numbers for each span, and temporaries of one width; with `keep_alpha` R further numbers for each span.
     """
-    layout, rank = sentences.layout, len(inputs.root)
+    layout, rank = sentences.layout, inputs.rank
     children = inputs.words.new_empty(2, layout.total_spans, rank)
     exponent, shift = torch.zeros(2, layout.total_spans, dtype=torch.int32, device=children.device)
     alpha = children.new_empty(layout.num_wide, rank) if keep_alpha else None
@@ -92,9 +92,10 @@ def inside(inputs: TreeInputs, sentences: Sentences, weights: SpanWeights | None
             exponent[rows] = base
             weighted = True
         if width < layout.longest:
-            children[:, rows] = parted(inputs.link.apply(sums))
+            children[:, rows] = parted(inputs.link.at(rows).apply(sums))
         whole = layout.whole_of(width)
-        top[whole] = sums[whole] @ inputs.root
+        if whole.start < whole.stop:
+            top[whole] = inputs.top(sums[whole], whole)
     log_z = _log_z(top, exponent, token_power, sentences)
     return Inside(layout, token_power, children, exponent, shift, weighted, alpha, top, log_z)
 
@@ -159,17 +160,18 @@ def _bits_per_word(inputs: TreeInputs, sentences: Sentences, powers: Int[Tensor,
     layout = sentences.layout
     few = min(PILOT, layout.alive[PILOT])
     tokens = torch.cat([torch.arange(few) + layout.step(time).start for time in range(PILOT)]).to(powers.device)
-    children = inputs.words.new_empty(2, few * PILOT * (PILOT + 1) // 2, len(inputs.root))
+    children = inputs.words.new_empty(2, few * PILOT * (PILOT + 1) // 2, inputs.rank)
     pilot = ragged((PILOT,) * few, powers.device)
     words = inputs.words[sentences.token_word[tokens]] * power_of_two(-powers[tokens], inputs.dtype)[:, None]
     children[:, : len(tokens)] = parted(words)
     splits = splits_of(pilot, children, torch.zeros_like(children[0, :, 0], dtype=torch.int32))
     tops = []
     for width in range(2, PILOT + 1):
-        sums = children.new_empty(pilot.num_spans(width), len(inputs.root))
+        sums = children.new_empty(pilot.num_spans(width), inputs.rank)
         splits.inside(width, False, sums)
         tops.append(sums.amax(1).log2().mean())
-        children[:, pilot.spans(width)] = parted(inputs.link.apply(sums))
+        rows = layout.row(pilot.span_place(width), pilot.span_begin(width), width)
+        children[:, pilot.spans(width)] = parted(inputs.link.at(rows).apply(sums))
     slope = float(tops[-1] - tops[-2]) + 1.5 * math.log2(PILOT / (PILOT - 1))
     return max(-STEEPEST, min(STEEPEST, slope)) if math.isfinite(slope) else 0.0
 

@@ -26,17 +26,24 @@ Total = Callable[[Tensor, int], Tensor]  # what a sum over an axis of logarithms
 
 @dataclass(frozen=True)
 class LogInputs:
-    """Logarithms of what a tree recursion is made of. States are those of the grammar, or the ranks themselves."""
+    """Logarithms of what a tree recursion is made of. States are those of the grammar, or the ranks themselves.
 
-    root: Float[Tensor, "state"]
-    first: Float[Tensor, "state rank"] | None  # ranks to states; None if states are ranks
-    second: Float[Tensor, "both state"]  # states to ranks, as a left and as a right child
-    sides: Float[Tensor, "both preterminal"]  # preterminals to ranks, likewise
-    emission: Float[Tensor, "word preterminal"]  # of the distinct words
+    The root may be each sentence's own, by places; so may the matrices, all of them, and then the root is, too.
+    """
+
+    root: Float[Tensor, "*place state"]
+    first: Float[Tensor, "*stack state rank"] | None  # ranks to states; None if states are ranks
+    second: Float[Tensor, "*stack both state"]  # states to ranks, as a left and as a right child
+    sides: Float[Tensor, "*stack both preterminal"]  # preterminals to ranks, likewise
+    emission: Float[Tensor, "word preterminal"]  # of the distinct words; of all tokens where sentences differ
 
     @property
     def rank(self) -> int:
-        return self.second.shape[0] // 2
+        return self.second.shape[-2] // 2
+
+    @property
+    def num_states(self) -> int:
+        return self.root.shape[-1]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "LogInputs":
         """A function applied to all tensors."""
@@ -49,12 +56,18 @@ class LogInputs:
         """The same with states summed out (H, I and L of figure 4): states are ranks."""
         if self.first is None:
             return self
-        root = log_product(self.root[None], self.first.T, total)[0]
-        if total is log_sum_exp:
-            second = log_matrix_product(self.second, self.first)
+        if self.first.dim() == 3:
+            parts = [_multiplied(*matrices, total) for matrices in zip(self.root, self.second, self.first, strict=True)]
+            root, second = (torch.stack(part) for part in zip(*parts, strict=True))
         else:
-            second = log_product(self.second, self.first.T, total)
+            root, second = _multiplied(self.root, self.second, self.first, total)
         return LogInputs(root, None, second, self.sides, self.emission)
+
+
+def _multiplied(root: Tensor, second: Tensor, first: Tensor, total: Total) -> tuple[Tensor, Tensor]:
+    at_root = log_product(root.reshape(-1, root.shape[-1]), first.T, total).view(*root.shape[:-1], first.shape[1])
+    multiply = log_matrix_product(second, first) if total is log_sum_exp else log_product(second, first.T, total)
+    return at_root, multiply
 
 
 class LogChart(NamedTuple):
@@ -77,7 +90,7 @@ class Offsets(NamedTuple):
         make = inputs.root.new_zeros
         return cls(
             make(layout.num_tokens, inputs.emission.shape[1]).requires_grad_(),
-            make(layout.num_wide, len(inputs.root)).requires_grad_(),
+            make(layout.num_wide, inputs.num_states).requires_grad_(),
         )
 
 
@@ -90,7 +103,7 @@ def log_chart(
     offsets: Offsets | None = None,
 ) -> LogChart:
     """The inside pass. log Z is -inf for an impossible sentence and for one of fewer than two words."""
-    children = [_words(inputs, token_word, total, offsets)]
+    children = [_words(inputs, layout, token_word, total, offsets)]
     if log_weights is not None:
         children[0] = children[0] + log_weights[layout.spans(1), None]
     alphas, states = [], []
@@ -98,39 +111,47 @@ def log_chart(
     for width in range(2, layout.longest + 1):
         alpha = _split_sum(children, layout, width, total)
         alpha = alpha if log_weights is None else alpha + log_weights[layout.spans(width), None]
-        state = alpha if inputs.first is None else log_product(alpha, inputs.first, total)
+        place, whole = layout.span_place(width), layout.whole_of(width)
+        state = alpha if inputs.first is None else log_product(alpha, inputs.first, total, place)
         state = state if offsets is None else state + offsets.states[layout.wide(width)]
-        log_z.append(total(state[layout.whole_of(width)] + inputs.root, 1))
+        log_z.append(total(state[whole] + (inputs.root if inputs.root.dim() == 1 else inputs.root[whole]), 1))
         alphas.append(alpha)
         states.append(state)
         if width < layout.longest:
-            children.append(log_product(state, inputs.second, total))
+            children.append(log_product(state, inputs.second, total, place))
     return LogChart(children, alphas, states, torch.cat(log_z[::-1]))
 
 
 def log_product(
-    rows: Float[Tensor, "row in"], matrix: Float[Tensor, "out in"], total: Total
+    rows: Float[Tensor, "row in"],
+    matrix: Float[Tensor, "*place out in"],
+    total: Total,
+    place: Int[Tensor, "_"] | None = None,
 ) -> Float[Tensor, "row out"]:
-    """log(exp(rows) exp(matrix)^T), a few rows at a time."""
-    size = max(1, NUMBERS_TOGETHER // max(1, matrix.numel()))
+    """log(exp(rows) exp(matrix)^T), a few rows at a time. Of a stack of matrices each row meets that at its `place`."""
+    place = None if matrix.dim() == 2 else place
+    size = max(1, NUMBERS_TOGETHER // max(1, matrix.shape[-2] * matrix.shape[-1]))
     if len(rows) <= size:
-        return _product(rows, matrix, total)
+        return _product(rows, matrix, total, place)
     keep_little = torch.is_grad_enabled() and (rows.requires_grad or matrix.requires_grad)
-    parts = [
-        checkpoint(_product, part, matrix, total, use_reentrant=False) if keep_little else _product(part, matrix, total)
-        for part in rows.split(size)
-    ]
+    parts = []
+    for start in range(0, len(rows), size):
+        some = slice(start, start + size)
+        given = (rows[some], matrix, total, None if place is None else place[some])
+        parts.append(checkpoint(_product, *given, use_reentrant=False) if keep_little else _product(*given))
     return torch.cat(parts)
 
 
-def _product(rows: Tensor, matrix: Tensor, total: Total) -> Tensor:
-    return total(rows[:, None] + matrix, 2)
+def _product(rows: Tensor, matrix: Tensor, total: Total, place: Tensor | None) -> Tensor:
+    return total(rows[:, None] + (matrix if place is None else matrix[place]), 2)
 
 
-def _words(inputs: LogInputs, token_word: Tensor, total: Total, offsets: Offsets | None) -> Float[Tensor, "token both"]:
+def _words(
+    inputs: LogInputs, layout: Ragged, token_word: Tensor, total: Total, offsets: Offsets | None
+) -> Float[Tensor, "token both"]:
     if offsets is not None:
-        return log_product(inputs.emission[token_word] + offsets.tokens, inputs.sides, total)
-    return log_product(inputs.emission, inputs.sides, total)[token_word]
+        return log_product(inputs.emission[token_word] + offsets.tokens, inputs.sides, total, layout.token_place)
+    return log_product(inputs.emission, inputs.sides, total, layout.token_place)[token_word]
 
 
 def _split_sum(children: list[Tensor], layout: Ragged, width: int, total: Total) -> Float[Tensor, "row rank"]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rankspace.inference.scaled import power_of_two
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
-from rankspace.inference.tree.inside import Inside, SpanWeights, joined
+from rankspace.inference.tree.inside import Inside, SpanWeights
 
 
 class Step(NamedTuple):
@@ -49,17 +49,16 @@ def outside(
     of_top = (slopes / chart.top).where(slopes != 0, 0)
     for width in range(layout.longest, 0, -1):
         rows, whole = layout.spans(width), layout.whole_of(width)
-        of_sides = splits.outside(width, above, above_exponent, chart.weighted)
+        of_children = splits.outside(width, above, above_exponent, chart.weighted)
         if has_zeros and width < layout.longest:
-            of_sides.masked_fill_(chart.children[:, rows] == 0, 0)
-        of_children = joined(of_sides)
-        del of_sides
+            of_children.masked_fill_(chart.both(rows) == 0, 0)
         if width == 1:
             yield Step(width, rows, of_children, None, None, whole, of_top[whole])
             return
         alpha = above[layout.wide(width)]
-        of_alpha = inputs.link.transposed(of_children)
-        of_alpha[whole] += of_top[whole, None] * inputs.root
+        of_alpha = inputs.link.at(rows).transposed(of_children)
+        if whole.start < whole.stop:
+            of_alpha[whole] += of_top[whole, None] * inputs.root_at(whole)
         yield Step(width, rows, of_children, alpha, of_alpha, whole, of_top[whole])
         alpha.copy_(of_alpha if weights is None else of_alpha * weights.factor[rows, None])
         del of_children, of_alpha  # before those of the next width are made
@@ -67,7 +66,7 @@ def outside(
 
 class Gradients(NamedTuple):
     words: Float[Tensor, "word both"]
-    root: Float[Tensor, "rank"]
+    root: Float[Tensor, "*place rank"]
     of_link: tuple[Tensor, ...]
     weights: Float[Tensor, "span"] | None  # posterior probabilities of spans, times the slopes
 
@@ -95,9 +94,12 @@ def gradients(
                 marginals[step.rows] = (chart.both(step.rows) * step.of_children).sum(1)
             of_words = _of_words(inputs, sentences, chart, weights, step.of_children)
             break
-        for total, part in zip(of_link, inputs.link.gradients(step.alpha, step.of_children), strict=True):
-            total += part
-        of_root += step.of_top @ step.alpha[step.whole]
+        for total, part in zip(of_link, inputs.link.at(step.rows).gradients(step.alpha, step.of_children), strict=True):
+            total[: len(part)] += part  # of sentences' own matrices only the first have spans of this width
+        if of_root.dim() > 1:
+            of_root[step.whole] = step.of_top[:, None] * step.alpha[step.whole]
+        elif len(step.of_top):
+            of_root += step.of_top @ step.alpha[step.whole]
         if marginals is not None:
             marginals[step.rows] = (step.alpha * step.of_alpha).sum(1)
         del step, part  # so that its tables are gone while the next ones are made

@@ -1,5 +1,6 @@
 """Which spans meet in the sums of a width, in a batch of any lengths: row numbers of the table of spans."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -22,8 +23,15 @@ def inside_pairs(layout: Ragged, width: int) -> Pairs:
     """[i, k) and [k, j), for each k, of all spans [i, j) of a width."""
     place, begin = layout.span_place(width), layout.span_begin(width)
     first = torch.arange(1, width, device=place.device)[:, None]
-    left, right = layout.row(place, begin, first), layout.row(place, begin + first, width - first)
-    return Pairs(left, right, None, [slice(0, len(place))] * (width - 1))
+    right = layout.row(place, begin + first, width - first)
+    return Pairs(first_parts(layout, width), right, None, [slice(0, len(place))] * (width - 1))
+
+
+def first_parts(layout: Ragged, width: int) -> Int[Tensor, "split row"]:
+    """[i, k), for each k, of all spans [i, j) of a width."""
+    place = layout.span_place(width)
+    first = torch.arange(1, width, device=place.device)[:, None]
+    return layout.row(place, layout.span_begin(width), first)
 
 
 def left_pairs(layout: Ragged, width: int) -> Pairs:
@@ -50,3 +58,32 @@ def right_pairs(layout: Ragged, width: int) -> Pairs:
     sibling = layout.row(place, start, (begin - start).clamp(min=1)).where(exists, 0)
     skipped = [layout.before[W] - layout.before[width] for W in range(width + 1, layout.longest + 1)]
     return Pairs(parent, sibling, exists, [slice(count, len(place)) for count in skipped])
+
+
+@dataclass(frozen=True)
+class WiderSpans:
+    """All spans, in the order of their rows: what they are made of, given the width of one part."""
+
+    layout: Ragged
+    place: Int[Tensor, "span"]
+    begin: Int[Tensor, "span"]
+    width: Int[Tensor, "span"]
+
+    @classmethod
+    def of(cls, layout: Ragged) -> "WiderSpans":
+        widths = range(1, layout.longest + 1)
+        place, begin = (torch.cat(list(map(of, widths))) for of in (layout.span_place, layout.span_begin))
+        counts = torch.tensor([layout.num_spans(width) for width in widths], device=place.device)
+        return cls(layout, place, begin, torch.repeat_interleave(counts) + 1)
+
+    def parts(self, width: int, side: int) -> tuple[Int[Tensor, "wider"], Int[Tensor, "wider"]]:
+        """Of all spans wider than a width: rows, within the width, of the left (side 0) or right parts of that width;
+        and rows of the other parts."""
+        rows = slice(self.layout.offsets[width + 1], None)
+        place, begin, rest = self.place[rows], self.begin[rows], self.width[rows] - width
+        row, own, other = self.layout.row, begin, begin
+        if side == 0:
+            other = begin + width
+        else:
+            own = begin + rest
+        return row(place, own, width) - self.layout.offsets[width], row(place, other, rest)

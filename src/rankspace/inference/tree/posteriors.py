@@ -7,12 +7,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rankspace.inference.links import DenseLink
 from rankspace.inference.scaled import times_power
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import Inside, SpanWeights, inside
 from rankspace.inference.tree.log_space import LogInputs, Offsets, log_chart
 from rankspace.inference.tree.outside import Step, outside
 from rankspace.inference.tree.range_check import Support, lost_sentences
+from rankspace.inference.tree.sentence_link import over_sentences
 
 
 def steps(
@@ -50,8 +52,8 @@ def slopes_along(
         if step.alpha is None:
             moved = times_power(direction.words[sentences.token_word], -chart.token_power)
         else:
-            moved = inputs.link.tangent(direction.link, step.alpha)
-            root = step.of_top.double() * (step.alpha[step.whole] @ direction.root).double()
+            moved = inputs.link.at(step.rows).tangent(direction.link, step.alpha)
+            root = step.of_top.double() * direction.top(step.alpha[step.whole], step.whole).double()
             table[step.width - 1, step.whole] += root
         each = (step.of_children * moved).sum(1, dtype=torch.float64)
         cells = (layout.span_begin(step.width), layout.span_place(step.width))
@@ -80,26 +82,29 @@ def state_posteriors(
     its children: (U alpha)[A] * (V^T g_left + W^T g_right + root, if it is the whole sentence)[A]. Costs an outside
     pass, and two products through the states for the rows alone.
     """
-    first = None if states.first is None else states.first.exp()
-    second, root, sides = states.second.exp(), states.root.exp(), states.sides.exp()
+    first = None if states.first is None else over_sentences(DenseLink(states.first.exp()), sentences.layout)
+    second, sides = (over_sentences(DenseLink(x.exp()), sentences.layout) for x in (states.second, states.sides))
+    root = states.root.exp()
     emission = (states.emission - sentences.log_scale[:, None].to(inputs.dtype)).exp()
 
     def visit(chart: Inside, step: Step) -> None:
         rows = rows_of(step.width)
         if not len(rows):
             return
-        adjoint = step.of_children[rows]
+        adjoint, spans = step.of_children[rows], rows + step.rows.start
         if step.alpha is None or step.of_alpha is None:
             word = sentences.token_word[rows]
             adjoint = adjoint if weights is None else adjoint * weights.factor[rows, None]
-            show(step.width, emission[word] * (times_power(adjoint, -chart.token_power[rows]) @ sides))
+            adjoint = times_power(adjoint, -chart.token_power[rows])
+            show(step.width, emission[word] * sides.at(spans).transposed(adjoint))
         elif first is None:
             show(step.width, step.alpha[rows] * step.of_alpha[rows])
         else:
             of_top = torch.zeros_like(step.alpha[:, 0])
             of_top[step.whole] = step.of_top
-            above = torch.addmm(of_top[rows, None] * root, adjoint, second)
-            show(step.width, (step.alpha[rows] @ first.T) * above)
+            from_root = of_top[rows, None] * (root if root.dim() == 1 else root[chart.layout.places[spans]])
+            above = second.at(spans).transposed(adjoint) + from_root
+            show(step.width, first.at(spans).apply(step.alpha[rows]) * above)
 
     return steps(inputs, sentences, support, visit, weights)
 

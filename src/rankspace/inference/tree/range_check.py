@@ -9,7 +9,7 @@ on supports (zeros and ones), and only entries that should be positive are judge
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rankspace.inference.ragged import Ragged
@@ -47,7 +47,7 @@ def lost_sentences(
         low, possible = _low_where_positive(ones, inputs, sentences, chart, weights)
         low_top &= possible
     lost = low_top.clone()
-    lost[_places(layout)[:used][low & ~_is_whole(layout)[:used]]] = True
+    lost[layout.places[:used][low & ~_is_whole(layout)[:used]]] = True
     return layout.in_callers_order(lost), True
 
 
@@ -84,9 +84,9 @@ def _low_where_positive(
         found = found if allowed is None else found * allowed[rows]
         if width > 1:
             found = found.clamp(max=1)
-            possible[whole] = found[whole] @ ones.root > 0
+            possible[whole] = ones.top(found[whole], whole) > 0
         if width < layout.longest:
-            found = found if width == 1 else ones.link.apply(found)
+            found = found if width == 1 else ones.link.at(rows).apply(found)
             positive[:, rows] = parted(found.clamp(max=1))
             low[rows] = ((_at_sum(inputs, sentences, chart, width) < least) & (found > 0)).any(1)
     return low, possible
@@ -98,10 +98,6 @@ def _at_sum(inputs: TreeInputs, sentences: Sentences, chart: Inside, width: int)
         return inputs.words[sentences.token_word]
     rows = chart.layout.spans(width)
     return chart.both(rows) * power_of_two(chart.shift[rows], inputs.dtype)[:, None]
-
-
-def _places(layout: Ragged) -> Int[Tensor, "span"]:
-    return torch.cat([layout.span_place(width) for width in range(1, layout.longest + 1)])
 
 
 def _is_whole(layout: Ragged) -> Bool[Tensor, "span"]:

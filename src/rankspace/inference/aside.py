@@ -1,0 +1,40 @@
+"""Work beside other work: on a GPU a second stream, elsewhere in its turn."""
+
+from functools import lru_cache
+
+import torch
+
+
+class Aside:
+    """Launches that need what has been launched so far, and that something later waits for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = _stream(device) if device.type == "cuda" else None
+
+    def start(self) -> "torch.cuda.StreamContext | _InTurn":
+        """What is launched in this context waits for all that came before it, and nothing waits for it until `join`.
+
+        The tensors it uses must outlive that.
+        """
+        if self.stream is None:
+            return _InTurn()
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        return torch.cuda.stream(self.stream)
+
+    def join(self) -> None:
+        """All that comes after waits for what was started."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
+
+class _InTurn:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@lru_cache(maxsize=16)
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)

@@ -1,0 +1,186 @@
+"""log Z of low-rank trees by Triton kernels: the recursion of `inside` and `outside` in four launches a width.
+
+Differs from the torch engine in the scales: every span is divided by the power of two of its largest number, so nothing
+is decided on the host, and all launches can be captured in a CUDA graph. Sums that need not wait for the last width are
+begun ahead, beside the matrix products of the widths between.
+
+Memory: 3R numbers for each span; with gradients 3R more. Rows are padded to a multiple of 16 ranks.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rankspace.inference.aside import Aside
+from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.links import DenseLink, FactoredLink, Precision, product
+from rankspace.inference.ragged import Ragged
+from rankspace.inference.tree.inputs import Sentences, TreeInputs
+from rankspace.inference.tree.inside import SpanWeights
+
+KernelLink = DenseLink | FactoredLink
+
+
+def log_z_by_kernels(
+    inputs: TreeInputs, sentences: Sentences, log_weights: Float[Tensor, "span"] | None
+) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+    """As `engine.log_z`, in float32, without a look at supports: an entry that is zero because a weight of the grammar
+    is counts as lost. Spans that are forbidden by their weights do not, nor does what becomes impossible by that."""
+    apply: Callable[..., tuple[Tensor, Tensor]] = _LogZ.apply
+    return apply(inputs.detach(), sentences, log_weights, *inputs.tensors)
+
+
+class _LogZ(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None, *tensors: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.inputs, ctx.sentences = inputs, sentences
+        ctx.set_materialize_grads(False)
+        ctx.chart = None
+        if not sentences.layout.num_wide:  # nothing has two words
+            nothing = torch.zeros(len(sentences.layout.lengths), dtype=torch.bool, device=inputs.words.device)
+            ctx.mark_non_differentiable(nothing)
+            return torch.full_like(nothing, -torch.inf, dtype=torch.float64), nothing
+        ctx.chart, ctx.link, ctx.root, ctx.results = _inside(inputs, sentences, log_weights)
+        ctx.mark_non_differentiable(ctx.results.lost)
+        return ctx.results.log_z, ctx.results.lost
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, slopes: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        if slopes is None or ctx.chart is None:
+            zeros = (None if slopes is None else torch.zeros_like(tensor) for tensor in ctx.inputs.tensors)
+            return (None, None, None, *zeros)
+        return (None, None, *_gradients(ctx, slopes))
+
+
+def _inside(inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None) -> tuple[Any, ...]:
+    """The chart, width by width: two launches each. The link and the root are padded copies."""
+    from rankspace.kernels.tree_chart import Weights, new_chart, padded
+    from rankspace.kernels.tree_splits import begin_sums, split_sums
+    from rankspace.kernels.tree_tiles import inside_steps
+    from rankspace.kernels.tree_tops import tops
+    from rankspace.kernels.tree_words import lay_words
+
+    weights, rank = None, inputs.root.shape[-1]
+    if log_weights is not None:
+        split = SpanWeights.split(log_weights.detach())
+        weights = Weights(split.factor, split.power)
+    chart = new_chart(span_rows(sentences.layout), rank, weights)
+    link, root = _padded_link(inputs.link, rank, padded(rank)), pad(inputs.root, (0, padded(rank) - rank))
+    lay_words(chart, inputs.words.contiguous(), sentences.token_word)
+    aside = Aside(root.device)
+    for step in inside_steps(chart.rows.longest):
+        if step.is_first:
+            aside.join()
+        split_sums(chart, step.width, step.known)
+        if step.width < chart.rows.longest:
+            _apply(link, chart.alpha[chart.rows.wide(step.width)], chart.both(chart.rows.spans(step.width)))
+        if step.ahead:
+            with aside.start():
+                begin_sums(chart, step.ahead, step.width)
+    return chart, link, root, tops(chart, root, sentences.token_word, sentences.log_scale)
+
+
+def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+    """Of the weights of spans, of words, root and link: wide spans first, two launches each, then one product over all
+    spans for the link."""
+    from rankspace.kernels.tree_outside import begin_outside_sums, new_above, outside_sums
+    from rankspace.kernels.tree_tiles import outside_steps
+    from rankspace.kernels.tree_tops import root_gradient, top_slopes
+    from rankspace.kernels.tree_words import sum_by_word
+
+    chart, link = ctx.chart, ctx.link
+    tops = top_slopes(chart, ctx.results, slopes)
+    above = new_above(chart, tops.of_top, ctx.root)
+    aside = Aside(slopes.device)
+    for step in outside_steps(chart.rows.longest):
+        if step.is_first:
+            aside.join()
+        outside_sums(chart, above, step.width, step.known)
+        if step.width > 1:
+            of_children = above.children[chart.rows.spans(step.width)].flatten(1)
+            _apply_transposed(link, of_children, above.alpha[chart.rows.wide(step.width)])
+        if step.ahead:
+            with aside.start():
+                begin_outside_sums(chart, above, step.ahead, step.width)
+    of_words = sum_by_word(chart, above.children, ctx.sentences.token_word, len(ctx.inputs.words), tops.unit)
+    of_link = _link_gradients(ctx.inputs.link, link, chart, above, tops.unit)
+    return _of_weights(ctx, above, tops), of_words, root_gradient(chart, tops), *of_link
+
+
+def _of_weights(ctx: Any, above: Any, tops: Any) -> Float[Tensor, "span"] | None:
+    """Posterior probabilities of spans times slopes; of a whole sentence the slope itself."""
+    from rankspace.kernels.tree_marginals import span_marginals
+
+    if not ctx.needs_input_grad[2]:
+        return None
+    layout = ctx.sentences.layout
+    found, several = span_marginals(ctx.chart, above), layout.alive[2]  # sentences of two words or more come first
+    found.index_copy_(0, layout.whole[:several], tops.relative[:several])
+    marginals: Tensor = (found * tops.unit).to(found.dtype)
+    return marginals
+
+
+def span_rows(layout: Ragged) -> Any:
+    from rankspace.kernels.tree_chart import SpanRows
+
+    before, shift, place, time, length, sentence = layout.row_arithmetic
+    return SpanRows(before, shift, place, time, length, sentence, layout.offsets, layout.before)
+
+
+def _padded_link(link: Any, rank: int, size: int) -> KernelLink:
+    """The link between padded vectors. Of "medium" precision: rounded here, once for all widths."""
+    if isinstance(link, FactoredLink):
+        matrices = [_padded_rows(link.second, rank, size), pad(link.first, (0, size - rank))]
+    else:
+        matrices = [pad(_padded_rows(link.matrix, rank, size), (0, size - rank))]
+    found: KernelLink = link.like(tuple(_rounded(matrix, link.precision) for matrix in matrices))
+    return found
+
+
+def _padded_rows(matrix: Float[Tensor, "both in"], rank: int, size: int) -> Float[Tensor, "padded in"]:
+    """Left rows first, then right ones: each half is padded."""
+    return pad(matrix.reshape(2, rank, -1), (0, 0, 0, size - rank)).flatten(0, 1)
+
+
+def _rounded(matrix: Tensor, precision: Precision) -> Tensor:
+    return matrix.bfloat16().float() if precision == "medium" else matrix
+
+
+def _apply(link: KernelLink, x: Float[Tensor, "row in"], out: Float[Tensor, "row both"]) -> None:
+    if isinstance(link, FactoredLink):
+        x = _product(x, link.first.T, link.precision)
+        _product(x, link.second.T, link.precision, out)
+    else:
+        _product(x, link.matrix.T, link.precision, out)
+
+
+def _apply_transposed(link: KernelLink, y: Float[Tensor, "row both"], out: Float[Tensor, "row in"]) -> None:
+    if isinstance(link, FactoredLink):
+        y = _product(y, link.second, link.precision)
+        _product(y, link.first, link.precision, out)
+    else:
+        _product(y, link.matrix, link.precision, out)
+
+
+def _product(
+    rows: Float[Tensor, "row in"], matrix: Float[Tensor, "in out"], precision: Precision, out: Tensor | None = None
+) -> Float[Tensor, "row out"]:
+    """As `product`, with a matrix that has been rounded: what has 8 bits is exact in tf32, which has 11."""
+    return product(_rounded(rows, precision), matrix, "high" if precision == "medium" else precision, out)
+
+
+def _link_gradients(given: Any, link: KernelLink, chart: Any, above: Any, unit: Tensor) -> tuple[Tensor, ...]:
+    """One product over all spans of two words or more; padding cut off."""
+    alpha, of_children = chart.alpha[: len(above.alpha)], above.children[chart.rows.num_tokens :].flatten(1)
+    found, rank = link.gradients(alpha, of_children), chart.rank
+    cut = [found[0].unflatten(0, (2, chart.padded))[:, :rank], *(part[None, :, :rank] for part in found[1:])]
+    if not isinstance(link, FactoredLink):
+        cut[0] = cut[0][:, :, :rank]
+    return tuple((part * unit).reshape(whole.shape) for part, whole in zip(cut, given.tensors, strict=True))

@@ -1,0 +1,131 @@
+"""What single models say about their tables, and the networks they are made of."""
+
+import math
+
+import pytest
+import torch
+
+from rankspace.distributions import LHMM
+from rankspace.models import MODELS, create, describe
+from rankspace.models.networks import (
+    JoinedLinear,
+    JoinedNetwork,
+    ResidualNetwork,
+    embedding,
+    kept_rows,
+    log_softmax_dropped,
+)
+
+SIZES = {"vocabulary": 7, "size": 6}
+
+
+def test_joining_is_concatenation() -> None:
+    torch.manual_seed(0)
+    linear, rows, z = JoinedLinear(4, 5, 3), torch.randn(6, 4), torch.randn(2, 3)
+    weight = torch.cat([linear.of_row.weight, linear.of_latent.weight], 1)
+    joined = torch.cat([rows.expand(2, 6, 4), z[:, None].expand(2, 6, 3)], 2)
+    torch.testing.assert_close(linear(rows, z), joined @ weight.T + linear.of_row.bias)
+    assert JoinedNetwork(4, 3)(rows, z).shape == (2, 6, 4)
+    assert JoinedNetwork(4, 3)(rows, z[0]).shape == (6, 4)
+
+
+def test_without_a_latent_vector_a_joined_network_is_residual() -> None:
+    joined, plain = JoinedNetwork(4), ResidualNetwork(4)
+    plain.load_state_dict(dict(zip(plain.state_dict(), joined.state_dict().values(), strict=True)))
+    rows = torch.randn(3, 4)
+    torch.testing.assert_close(joined(rows), plain(rows))
+
+
+def test_embeddings_begin_as_they_should() -> None:
+    torch.manual_seed(0)
+    assert abs(embedding(200, 300, "normal").std().item() - 1) < 0.02
+    assert abs(embedding(200, 300).std().item() - (2 / 500) ** 0.5) < 0.001
+
+
+def test_dropped_choices_have_probability_zero() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(200, 5)
+    assert torch.equal(log_softmax_dropped(logits, 0.9, False), logits.log_softmax(1))
+    found = log_softmax_dropped(logits, 0.9, True)
+    torch.testing.assert_close(found.exp().sum(1), torch.ones(200))
+    assert 0 < (found == -torch.inf).double().mean() < 0.9
+
+
+def test_kept_rows_are_as_many_of_each_group_and_in_order() -> None:
+    torch.manual_seed(0)
+    table = torch.arange(12.0)[:, None]
+    assert kept_rows(table, 0.5, False, 3) is table
+    assert kept_rows(table, 0.0, True, 3) is table
+    seen = set()
+    for _ in range(50):
+        kept = kept_rows(table, 0.5, True, 3)[:, 0].reshape(3, 2)
+        assert (kept // 4 == torch.arange(3.0)[:, None]).all()
+        assert (kept.diff(dim=1) > 0).all()
+        seen.update(kept.flatten().tolist())
+    assert len(seen) == 12
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "direct"])
+def test_no_table_begins_all_but_certain(name: str) -> None:
+    """The entropy of each is, on average, more than half of that of a uniform one."""
+    torch.manual_seed(0)
+    small = {"nonterminals": 40, "preterminals": 60, "rank": 30, "states": 96, "blocks": 4, "size": 256}
+    sizes = {setting: size for setting, size in small.items() if setting in describe(name).settings}
+    distribution = create(name, vocabulary=200, **sizes).eval()()
+    for label, table in distribution.parameters.items():
+        rows = table.detach().flatten(-distribution.JOINT.get(label, 1))
+        entropy = -(rows.exp() * rows.where(rows > -torch.inf, 0)).sum(-1).mean()
+        assert entropy > math.log(rows.shape[-1]) / 2, label
+
+
+def test_n_pcfg_rules_are_a_softmax_over_all_pairs() -> None:
+    model = create("n-pcfg", nonterminals=2, preterminals=3, **SIZES)
+    weights = dict(model.named_parameters())
+    logits = weights["grammar.nonterminals"] @ weights["grammar.rules.pairs.of_row.weight"].T
+    logits = logits + weights["grammar.rules.pairs.of_row.bias"]
+    torch.testing.assert_close(model().parameters["log_rule"], logits.log_softmax(1).reshape(2, 5, 5))
+
+
+def test_tn_pcfg_has_three_projections() -> None:
+    model = create("tn-pcfg", nonterminals=2, preterminals=3, rank=4, **SIZES)
+    weights, tables = dict(model.named_parameters()), model().parameters
+    for side in ("left", "right"):
+        hidden = (weights["symbols"] @ weights[f"{side}.first.weight"].T + weights[f"{side}.first.bias"]).relu()
+        torch.testing.assert_close(tables[f"log_{side}"], (weights[f"{side}.ranks"] @ hidden.T).log_softmax(1))
+    hidden = (weights["symbols"][:2] @ weights["head.first.weight"].T + weights["head.first.bias"]).relu()
+    torch.testing.assert_close(tables["log_head"], (hidden @ weights["head.ranks"].T).log_softmax(1))
+
+
+def test_forms_of_the_low_rank_hmm() -> None:
+    torch.manual_seed(0)
+    features = create("lhmm", states=5, rank=3, form="features", **SIZES)
+    tables = create("lhmm", states=5, rank=3, form="tables", **SIZES)
+    tables.load_state_dict(features.state_dict())
+    left = features.from_state(features.states) @ features.ranks.T
+    right = features.ranks @ features.to_state(features.states).T
+    product = left.exp() @ right.exp()
+    found = features()
+    assert isinstance(found, LHMM)
+    transition = found.to_dense().parameters["log_transition"].exp()
+    torch.testing.assert_close(transition, product / product.sum(1, keepdim=True))
+    other = tables().to_dense().parameters["log_transition"].exp()
+    torch.testing.assert_close(other, left.softmax(1) @ right.softmax(1))
+
+
+def test_leaving_out_ranks_and_states() -> None:
+    lhmm = create("lhmm", states=5, rank=8, dropout=0.5, **SIZES)
+    assert lhmm.train()().sizes["rank"] == 4
+    assert lhmm.eval()().sizes["rank"] == 8
+    hmm = create("hmm", states=10, dropout=0.25, **SIZES)
+    assert hmm.train()().sizes["state"] == 8
+    assert hmm.eval()().sizes["state"] == 10
+
+
+def test_a_start_in_ranks_is_a_state_that_nothing_leads_to() -> None:
+    hmm = create("rank-hmm", states=5, rank=3, start="ranks", **SIZES).eval()()
+    assert hmm.parameters["log_start"].tolist() == [-torch.inf] * 5 + [0.0]
+    assert (hmm.parameters["log_rank_to_state"][:, -1] == -torch.inf).all()
+    pcfg = create("rank-pcfg", nonterminals=2, preterminals=3, rank=4, start="ranks", **SIZES)()
+    assert pcfg.parameters["log_root"].tolist() == [-torch.inf, -torch.inf, 0.0]
+    assert (pcfg.parameters["log_left"][:, 2] == -torch.inf).all()
+    assert (pcfg.parameters["log_right"][:, 2] == -torch.inf).all()
