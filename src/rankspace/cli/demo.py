@@ -1,26 +1,76 @@
 """`rankspace demo`: the main job on data the package makes itself."""
 
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import typer
 
-from rankspace.cli.output import print_json, print_line, print_pairs, print_table, working
+from rankspace.cli.output import print_json, print_line, print_pairs, print_table
+from rankspace.errors import RankspaceError
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")] = Path("demo-output"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything it makes.")] = Path(
+        "demo-output"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Half a minute: a smaller treebank, fewer epochs.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of weights and batches.")] = 1,
+    seeds: Annotated[str, typer.Option("--seeds", help="Several, such as 1,2,3: one demonstration for each.")] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
-    """Compile an HMM and a PCFG to rank space and show that only the number of operations changes."""
-    from rankspace import demo as demonstration
+    """Make a treebank, train a grammar and a language model on its words alone, and show what they learned.
 
-    with working("starting") as status:
-        models = demonstration.run(output, status.update)
-    print_json({"models": [_summary(model) for model in models]}) if json else _show(models)
+    Takes about three minutes on two cores, with --quick half a minute. Ends with the path of a report.
+
+    Examples:
+
+      rankspace demo --quick
+
+      rankspace demo --seeds 1,2,3 --json
+    """
+    from rankspace.demo import run
+    from rankspace.training.progress import make_display
+
+    chosen = _seeds(seeds) or [seed]
+    jobs = []
+    for each in chosen:
+        folder = output / f"seed-{each}" if len(chosen) > 1 else output
+        display = make_display(quiet)
+        jobs.append(run(folder, each, quick, (lambda _: None) if quiet else display.say, display))
+    if json:
+        print_json(_summary(chosen, jobs))
+    else:
+        _show(chosen, jobs)
 
 
-def _summary(model: Any) -> dict[str, Any]:
+def _seeds(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise RankspaceError(f"demo: --seeds is {text!r}; give numbers with commas, such as 1,2,3.")
+    return [int(part) for part in parts]
+
+
+def _summary(seeds: list[int], jobs: list[Any]) -> dict[str, Any]:
+    found = {
+        "models": [_grammar(model) for model in jobs[0].grammars],
+        "runs": [
+            {"seed": seed, **job.scores.to_json(), "report": str(job.report)}
+            for seed, job in zip(seeds, jobs, strict=True)
+        ],
+    }
+    return {**found, "mean": _means(jobs)}
+
+
+def _means(jobs: list[Any]) -> dict[str, float]:
+    return {
+        "points_above_right_branching": fmean(job.scores.points_above_right_branching for job in jobs),
+        "share_below_unigram": fmean(job.scores.share_below_unigram for job in jobs),
+    }
+
+
+def _grammar(model: Any) -> dict[str, Any]:
     return {
         "name": model.name,
         "sentences": [row._asdict() for row in model.rows],
@@ -38,19 +88,32 @@ def _summary(model: Any) -> dict[str, Any]:
     }
 
 
-def _show(models: list[Any]) -> None:
-    for model in models:
-        print_line(f"{model.name} as a factor graph grammar, compiled to rank space")
-        print_line("")
-        print_line(model.rank_space.explain())
-        ways = ("brute force", "original grammar", "rank space", "generic engine")
+def _show(seeds: list[int], jobs: list[Any]) -> None:
+    for model in jobs[0].grammars:
+        print_line(f"\n{model.name}: p(sentence) by enumeration and in rank space")
         rows = [(row.sentence, *(f"{value:.6e}" for value in row[1:])) for row in model.rows]
-        print_table(["probability of", *ways], rows)
-        print_line("")
-        print_line("Operations of both orders, here and at the paper's size")
-        for plan in model.plans:
-            print_line("")
-            print_line(plan.explain())
-        print_line("")
-        print_pairs([("drawn to", str(path)) for path in model.pictures])
-        print_line("")
+        print_table(["sentence", "brute force", "original grammar", "rank space", "generic engine"], rows)
+    for seed, job in zip(seeds, jobs, strict=True):
+        _show_scores(f", seed {seed}" if len(jobs) > 1 else "", job)
+    if len(jobs) > 1:
+        means = _means(jobs)
+        print_line(
+            f"\nmean of {len(jobs)} seeds: {means['points_above_right_branching']:+.1f} points over right-branching, "
+            f"perplexity {means['share_below_unigram']:.0%} below the unigram model"
+        )
+
+
+def _show_scores(title: str, job: Any) -> None:
+    scores = job.scores
+    print_line(f"\nParses of the test sentences{title}")
+    rows = [(name, *("-" if value is None else f"{value:.1f}" for value in values)) for name, *values in scores.rows]
+    print_table(["parser", "S-F1", "S-F1, > 2 words", "corpus F1"], rows)
+    print_line(f"\nPerplexity of the test sentences{title}")
+    print_table(["model", "perplexity"], [(name, f"{value:.1f}") for name, value in scores.perplexities.items()])
+    print_line("")
+    print_line(
+        f"The grammar is {scores.points_above_right_branching:+.1f} points S-F1 over right-branching; the HMM's "
+        f"perplexity is {scores.share_below_unigram:.0%} below that of the unigram model."
+    )
+    print_line("")
+    print_pairs([("trained models", f"{job.output}/grammar  {job.output}/hmm"), ("report", str(job.report))])

@@ -1,6 +1,6 @@
-"""The demonstration: the main job of the package on data it makes itself, small enough to check by brute force.
+"""Rank space at a size that brute force can check.
 
-It defines an HMM and a PCFG as factor graph grammars, compiles both to rank space, shows that nothing changes but the
+Defines an HMM and a PCFG as factor graph grammars, compiles both to rank space, shows that nothing changes but the
 number of operations, and draws a rule of each.
 """
 
@@ -44,7 +44,7 @@ class Model(NamedTuple):
     pictures: list[Path]
 
 
-def run(output: Path, tick: Callable[[str], None] = lambda _: None) -> list[Model]:
+def check_grammars(output: Path, tick: Callable[[str], None] = lambda _: None) -> list[Model]:
     """Everything, with pictures in the folder `output`; `tick` is told what is done next.
 
     Raises RankspaceError if two ways to compute a probability disagree.

@@ -1,0 +1,130 @@
+"""The demonstration as one page."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rankspace.demo.grammars import Model
+from rankspace.demo.scores import Scores
+from rankspace.demo.treebank import Treebank
+from rankspace.training import RunDirectory, Trained
+from rankspace.trees import Tree
+from rankspace.viz import Report, heat_map, state_words_html, training_curves, tree_pair_picture
+
+SHOWN_LENGTHS = (6, 9, 12, 15)  # of the sentences whose parses are drawn: the first of each
+MAPPED_LENGTH = 10
+NUM_STATES, NUM_WORDS = 12, 8
+
+
+def write_report(
+    path: Path, models: list[Model], grammar: Trained, chain: Trained, treebank: Treebank, scores: Scores
+) -> None:
+    """Scores, curves, parses beside gold, a chart, words of states, rank space checked by brute force."""
+    data = treebank.data
+    words = sum(len(corpus.tokens) for corpus in data.splits.values())
+    report = Report("rankspace: the demonstration", f"{len(data['train']):,} sentences to train on, {words:,} words")
+    _scores(report, scores)
+    report.section("Training")
+    records = {name: RunDirectory.open(path.parent / name).metrics() for name in ("grammar", "hmm")}
+    report.picture(training_curves({"rank-pcfg": records["grammar"]}, "rank-pcfg"))
+    report.picture(training_curves({"rank-hmm": records["hmm"]}, "rank-hmm"))
+    _parses(report, grammar, treebank)
+    _words(report, grammar, chain)
+    _rank_space(report, models)
+    report.save(path)
+
+
+def _scores(report: Report, scores: Scores) -> None:
+    found = scores.parses
+    report.figures(
+        [
+            ("S-F1", f"{found.s_f1:.1f}", f"{scores.points_above_right_branching:+.1f} over right-branching"),
+            (
+                "perplexity, HMM",
+                f"{scores.perplexities['rank-hmm']:.1f}",
+                f"{scores.share_below_unigram:.0%} < unigram",
+            ),
+            ("true perplexity", f"{scores.perplexities['true grammar']:.1f}", "of the grammar that wrote the text"),
+        ]
+    )
+    report.section("Parses of the test sentences").paragraph(
+        "The grammar was trained on words alone. Unlabelled F1 without whole sentences and single words; the oracle is "
+        "the binarised gold tree, the most that a binary tree can reach."
+    )
+    columns = ["parser", "S-F1", "S-F1, > 2 words", "corpus F1"]
+    bounds = range(1, len(scores.rows))
+    report.table(columns, [list(row) for row in scores.rows], digits=1, apart=list(bounds))
+    report.section("Perplexity of the test sentences").paragraph(
+        "Per word, the end of a sentence counted as one. The text was written by a known grammar, so its true "
+        "perplexity, below which no model can be expected to come, is known."
+    )
+    rows: list[list[str | float | None]] = [[name, value] for name, value in scores.perplexities.items()]
+    report.table(["model", "perplexity"], rows, digits=1, apart=[0])
+
+
+def _parses(report: Report, grammar: Trained, treebank: Treebank) -> None:
+    report.section("Parses").paragraph(
+        "Predicted trees have the probability of each span; brackets that the other tree lacks are dashed."
+    )
+    gold = [next((tree for tree in treebank.test if len(tree) == length), None) for length in SHOWN_LENGTHS]
+    for tree in gold:
+        if tree is not None:
+            _parse(report, grammar, tree)
+    mapped = next((tree for tree in treebank.test if len(tree) == MAPPED_LENGTH), None)
+    if mapped is not None:
+        marginals = _marginals(grammar, mapped)
+        report.picture(heat_map(mapped.words, marginals, mapped, "Probability of every span"))
+
+
+def _parse(report: Report, grammar: Trained, gold: Tree) -> None:
+    [predicted] = grammar.parse([[str(word) for word in gold.words]])
+    if predicted is None:
+        return
+    chart = _marginals(grammar, gold)
+    confidence = {(node.begin, node.end): chart[node.begin][node.end] for node in predicted.nodes}
+    report.picture(tree_pair_picture(predicted, gold, confidence), " ".join(map(str, gold.words)))
+
+
+def _marginals(grammar: Trained, tree: Tree) -> list[list[float]]:
+    [(_, posed)] = grammar.posed([[str(word) for word in tree.words]])
+    query: Any = posed.distribution
+    found: list[list[float]] = query.span_marginals(posed.words, posed.lengths)[0].tolist()
+    return found
+
+
+def _words(report: Report, grammar: Trained, chain: Trained) -> None:
+    report.section("What the symbols stand for")
+    report.subsection("Preterminals of the grammar")
+    report.fragment(_state_words(grammar, "PT"))
+    report.subsection("Ranks of the HMM")
+    report.fragment(_state_words(chain, "rank"))
+
+
+def _state_words(trained: Trained, name: str) -> str:
+    """The states with the largest emission of a word each, and their likeliest words."""
+    emission = trained.distribution().parameters["log_emission"].exp()
+    top = emission.topk(min(NUM_WORDS, emission.shape[1]))
+    chosen = torch.argsort(top.values[:, 0], descending=True, stable=True)[:NUM_STATES].tolist()
+    words = [
+        [
+            (trained.vocabulary.words[word], value)
+            for word, value in zip(top.indices[state].tolist(), top.values[state].tolist(), strict=True)
+        ]
+        for state in chosen
+    ]
+    return state_words_html([f"{name}-{state}" for state in chosen], words, num_words=NUM_WORDS)
+
+
+def _rank_space(report: Report, models: list[Model]) -> None:
+    report.section("Rank space, checked by brute force").paragraph(
+        "Two grammars small enough to enumerate, compiled to rank space: probabilities are unchanged, the number of "
+        "operations is not."
+    )
+    for model in models:
+        rows = [[row.sentence, *(f"{value:.6e}" for value in row[1:])] for row in model.rows]
+        report.subsection(model.name)
+        report.table(["sentence", "brute force", "original grammar", "rank space", "engine"], rows)
+        for picture in model.pictures:
+            report.image(picture, picture.stem)
+        report.preformatted(model.plans[-1].explain())
