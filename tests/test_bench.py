@@ -131,7 +131,8 @@ class TestPromises:
     """Ratios at the sizes of the benchmark, forward and backward, in one run; the best of three, on one thread.
 
     Thresholds leave room for a busy machine, below what benchmarks/results records. The chain and its peer
-    (b) share three products of rank^2 * states, about half of the peer's time: twice its speed is out of reach.
+    (b) share three products of rank^2 * states, those of the steps, and the exponentials of both matrices: two thirds
+    of the peer's time. One and a half times its speed would be the end of it.
     """
 
     def test_chain_beats_autograd(self) -> None:
@@ -142,7 +143,7 @@ class TestPromises:
 
     def test_tree_beats_autograd(self) -> None:
         def enough(part: Any) -> bool:
-            return bool(part["faster"]["log_sum_exp"] >= 10 and part["faster"]["log_einsum_exp"] >= 2.3)
+            return bool(part["faster"]["log_sum_exp"] >= 10 and part["faster"]["log_einsum_exp"] >= 2.8)
 
         part = measured(at_its_size("tree"), enough)
         assert enough(part), part["faster"]

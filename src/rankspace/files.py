@@ -53,3 +53,15 @@ def whole_directory(path: str | os.PathLike[str], replace: bool = False) -> Iter
             os.rename(old, target)
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def flush(path: Path) -> None:
+    """Waits until a file, or a folder with all files in it, is on the disk and would survive a loss of power."""
+    for part in (*(path.iterdir() if path.is_dir() else ()), path):
+        if part.is_dir() and os.name != "posix":  # other systems open no folders
+            continue
+        handle = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

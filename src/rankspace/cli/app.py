@@ -14,8 +14,14 @@ import typer
 from typer.main import get_command
 
 from rankspace import __version__
-from rankspace.cli import bench, data, fgg
+from rankspace.cli import bench, data, fgg, show
 from rankspace.cli.demo import demo
+from rankspace.cli.evaluate import evaluate
+from rankspace.cli.info import info
+from rankspace.cli.parse import parse
+from rankspace.cli.sample import sample
+from rankspace.cli.score import score
+from rankspace.cli.train import train
 from rankspace.errors import RankspaceError
 
 USER_ERROR = 2
@@ -31,6 +37,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.command()(demo)
+app.command(no_args_is_help=True)(train)
+app.command(no_args_is_help=True)(evaluate)
+app.command(no_args_is_help=True)(parse)
+app.command(no_args_is_help=True)(score)
+app.command(no_args_is_help=True)(sample)
+app.add_typer(show.app, name="show")
+app.command()(info)
 app.add_typer(fgg.app, name="fgg")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")

@@ -46,9 +46,10 @@ class _LogZ(torch.autograd.Function):
             nothing = torch.zeros(len(sentences.layout.lengths), dtype=torch.bool, device=inputs.words.device)
             ctx.mark_non_differentiable(nothing)
             return torch.full_like(nothing, -torch.inf, dtype=torch.float64), nothing
-        ctx.chart, ctx.link, ctx.root, ctx.results = _inside(inputs, sentences, log_weights)
-        ctx.mark_non_differentiable(ctx.results.lost)
-        return ctx.results.log_z, ctx.results.lost
+        ctx.chart, ctx.link, ctx.root, results = _inside(inputs, sentences, log_weights)
+        ctx.save_for_backward(*results)  # outputs kept in any other way would keep the chart alive
+        ctx.mark_non_differentiable(results.lost)
+        return results.log_z, results.lost
 
     @staticmethod
     @first_derivatives_only
@@ -90,13 +91,14 @@ def _inside(inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None
 def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
     """Of the weights of spans, of words, root and link: wide spans first, two launches each, then one product over all
     spans for the link."""
+    from rankspace.kernels.tree_chart import Results
     from rankspace.kernels.tree_outside import begin_outside_sums, new_above, outside_sums
     from rankspace.kernels.tree_tiles import outside_steps
     from rankspace.kernels.tree_tops import root_gradient, top_slopes
     from rankspace.kernels.tree_words import sum_by_word
 
-    chart, link = ctx.chart, ctx.link
-    tops = top_slopes(chart, ctx.results, slopes)
+    chart, link, turned = ctx.chart, ctx.link, _turned(ctx.link)
+    tops = top_slopes(chart, Results(*ctx.saved_tensors), slopes)
     above = new_above(chart, tops.of_top, ctx.root)
     aside = Aside(slopes.device)
     for step in outside_steps(chart.rows.longest):
@@ -105,7 +107,7 @@ def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
         outside_sums(chart, above, step.width, step.known)
         if step.width > 1:
             of_children = above.children[chart.rows.spans(step.width)].flatten(1)
-            _apply_transposed(link, of_children, above.alpha[chart.rows.wide(step.width)])
+            _apply_transposed(turned, of_children, above.alpha[chart.rows.wide(step.width)])
         if step.ahead:
             with aside.start():
                 begin_outside_sums(chart, above, step.ahead, step.width)
@@ -141,6 +143,12 @@ def _padded_link(link: Any, rank: int, size: int) -> KernelLink:
     else:
         matrices = [pad(_padded_rows(link.matrix, rank, size), (0, size - rank))]
     found: KernelLink = link.like(tuple(_rounded(matrix, link.precision) for matrix in matrices))
+    return found
+
+
+def _turned(link: KernelLink) -> KernelLink:
+    """The same link whose matrices lie in memory by columns, as transposed products read them: a fifth faster."""
+    found: KernelLink = link.like(tuple(matrix.T.contiguous().T for matrix in link.tensors))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The demonstration and the benchmark, run for real."""
+"""The benchmark of the generic engine, run for real."""
 
 import json
 import math
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from rankspace import demo
 from rankspace.bench import fgg as bench
 from rankspace.bench.measurement import circumstances, interleaved
 from rankspace.cli import main
@@ -41,43 +40,6 @@ print(json.dumps({call}))
         run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         found.append(json.loads(run.stdout))
     return max(found, key=merit)
-
-
-class TestDemo:
-    def test_tables_and_pictures(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        pytest.importorskip("matplotlib")
-        assert run(["demo", "--output", str(tmp_path / "out"), "--json"]) == 0
-        [hmm, pcfg] = json.loads(capsys.readouterr().out)["models"]
-        assert set(hmm["tables"]) == {"start", "link", "emission", "end"}
-        assert set(pcfg["tables"]) == {"H", "I", "J", "K", "L"}
-        for model in (hmm, pcfg):
-            assert len(model["sentences"]) == len(demo.SENTENCES)
-            for row in model["sentences"]:
-                for way in ("original", "rank_space", "engine"):
-                    # float64; the four ways differ in the order of a few hundred sums
-                    assert row[way] == pytest.approx(row["brute_force"], rel=1e-12)
-            assert all(Path(path).read_text().startswith("<?xml") for path in model["pictures"])
-            assert all(plan["state_flops"] > 0 and plan["rank_flops"] > 0 for plan in model["plans"])
-
-    def test_for_people(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        pytest.importorskip("matplotlib")
-        assert run(["demo", "--output", str(tmp_path)]) == 0
-        text = capsys.readouterr().out
-        assert "pi_1: X(r1) -> H(r1, r2) X(r2) I(r1, r3) X(r3)" in text
-        assert "brute force" in text
-        assert "rank order" in text
-
-    def test_disagreement_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        grammar, cpds = demo._pcfg(torch.Generator().manual_seed(0))
-        monkeypatch.setattr(demo, "_brute_force", lambda fgg: 0.5)
-        with pytest.raises(RankspaceError, match=r"has probability 0\.5 by brute force but"):
-            demo._row("the dog sleeps", grammar, demo.to_rank_space(grammar, cpds))
-
-    def test_folder_that_cannot_be_made(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        (tmp_path / "taken").write_text("a file")
-        assert run(["demo", "--output", str(tmp_path / "taken")]) == 2
-        [line] = capsys.readouterr().err.splitlines()
-        assert line.startswith("error: ")
 
 
 class TestBench:

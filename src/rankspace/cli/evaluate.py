@@ -1,0 +1,198 @@
+"""`rankspace evaluate`: the scores of a trained model on data, or of any parser's trees against gold ones."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rankspace.cli.memory import within_memory
+from rankspace.cli.output import print_json, print_line, print_pairs, print_table, shown
+from rankspace.cli.run_options import (
+    MAX_TOKENS,
+    AsJson,
+    Checkpoint,
+    CheckpointName,
+    Device,
+    DeviceName,
+    Fallback,
+    MaxTokens,
+    Quiet,
+    Seed,
+    load_run,
+    progress,
+)
+from rankspace.cli.sentences import Given
+from rankspace.errors import FormatError, RankspaceError
+
+BOUNDS = {
+    "left_branching": "left-branching",
+    "right_branching": "right-branching",
+    "random": "random trees",
+    "oracle": "binarised gold",
+}
+
+
+def evaluate(
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="The folder of a run.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="[DATA]", help="A folder that `data prepare` wrote, or synthetic; else as in training."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    predicted: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Trees of any parser, one a line, in place of a run.")
+    ] = None,
+    gold: Annotated[Path | None, typer.Option(metavar="FILE", help="The gold trees of --predicted.")] = None,
+    unlabelled: Annotated[
+        bool, typer.Option("--unlabelled", help="The predicted brackets have no symbols: ((the dog) barks).")
+    ] = False,
+    gold_unlabelled: Annotated[bool, typer.Option("--gold-unlabelled", help="Nor have the gold ones.")] = False,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Longer sentences are left out, and counted.")] = None,
+    checkpoint: Checkpoint = CheckpointName.best,
+    fallback: Fallback = False,
+    max_tokens: MaxTokens = MAX_TOKENS,
+    device: Device = DeviceName.auto,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a run on prepared data, or files of bracketed trees.
+
+    Perplexity divides by the words plus one for each sentence; to an HMM that one is <eos>.
+
+    F1 is unlabelled, of spans of several words but not all: S-F1 is the mean over sentences, corpus F1 of all spans.
+
+    A tag is right if it is the gold tag that its preterminal, or state, meets most often.
+
+    rankspace evaluate my-run my-data --split valid
+
+    rankspace evaluate --predicted trees.txt --gold gold.mrg --json
+    """
+    if predicted is not None or gold is not None:
+        result = _of_files(run, predicted, gold, not unlabelled, not gold_unlabelled, seed)
+    elif run is None:
+        raise RankspaceError("evaluate: there is nothing to evaluate; give RUN and DATA, or --predicted and --gold.")
+    elif unlabelled or gold_unlabelled:
+        raise RankspaceError("evaluate: --unlabelled and --gold-unlabelled are for --predicted and --gold.")
+    else:
+        trained = load_run("evaluate", run, checkpoint, device, fallback, quiet)
+        trained.max_tokens = max_tokens
+        about = {"run": str(run), "checkpoint": str(checkpoint), "step": trained.step, "model": trained.model.NAME}
+        with progress("reading", quiet) as status:
+            result = about | _of_model(trained, run, data, split, max_length, seed, status)
+    if as_json:
+        print_json(result)
+    else:
+        _show(result)
+
+
+def _of_model(
+    trained: Any, run: Path, data: str | None, split: str, max_length: int | None, seed: int, status: Any
+) -> dict[str, Any]:
+    from rankspace.cli.matching_data import load_matching
+    from rankspace.cli.model_scores import Scores, evaluate_model
+
+    source = data or trained.config.data.source
+    corpus = load_matching(run, trained, data)[split]
+    given = [Given(corpus.words(number), f"{source}: {split} sentence {number + 1}") for number in range(len(corpus))]
+    kept = [number for number, each in enumerate(given) if max_length is None or len(each.words) <= max_length]
+
+    def compute(model: Any, sentences: list[list[str]]) -> Scores:
+        return evaluate_model(model, corpus, kept, seed, lambda step: status.update(f"evaluating: {step}"))
+
+    scores = within_memory(trained, [given[number] for number in kept], compute)
+    return {"data": source, "split": split, "num_too_long": len(corpus) - len(kept), **scores.to_json()}
+
+
+def _of_files(
+    run: Path | None, predicted: Path | None, gold: Path | None, labelled: bool, gold_labelled: bool, seed: int
+) -> dict[str, Any]:
+    from rankspace.evaluation import bounds, read_trees, score_files
+
+    if run is not None:
+        raise RankspaceError("evaluate: give either RUN and DATA or --predicted and --gold, not both.")
+    if predicted is None or gold is None:
+        raise RankspaceError("evaluate: --predicted and --gold go together; give both.")
+    try:
+        parsing = score_files(gold, predicted, gold_labelled, labelled)
+    except FormatError as error:
+        is_read_wrong = labelled and str(error).startswith(str(predicted)) and "word" in str(error)
+        hint = "; if its brackets have no symbols, say --unlabelled." if is_read_wrong else "."
+        raise FormatError(str(error).removesuffix(".") + hint) from None
+    trees = [row.tree for row in read_trees(gold, gold_labelled) if row.tree is not None]
+    return {
+        "predicted": str(predicted),
+        "gold": str(gold),
+        "parsing": parsing.to_json(),
+        "bounds": bounds(trees, seed=seed).to_json(),
+    }
+
+
+def _show(result: Mapping[str, Any]) -> None:
+    about = ("run", "model", "checkpoint", "step", "data", "split", "predicted", "gold")
+    print_pairs([(name, str(result[name])) for name in about if name in result])
+    if "perplexity" in result:
+        _show_perplexity(result)
+    if result.get("parsing") is not None:
+        _show_parsing(result["parsing"], result["bounds"])
+    if result.get("tags") is not None:
+        tags = result["tags"]
+        print_line("")
+        print_pairs(
+            [
+                ("many-to-one tag accuracy", _per_cent(tags["accuracy"])),
+                ("words with a gold tag", f"{tags['num_words']:,}"),
+                ("preterminals or states in use", f"{tags['num_tags']:,}"),
+            ]
+        )
+
+
+def _show_perplexity(result: Mapping[str, Any]) -> None:
+    found = result["perplexity"]
+    pairs = [("perplexity", f"{float(found['perplexity']):.2f}"), ("sentences", f"{found['num_sentences']:,}")]
+    left_out = {
+        "left out, of one word": found["num_skipped"],
+        "left out, longer than --max-length": result["num_too_long"],
+        "impossible": found["num_impossible"],
+    }
+    pairs += [(name, f"{number:,}") for name, number in left_out.items() if number]
+    if found["num_impossible"]:
+        pairs.append(("perplexity without these", f"{float(found['of_possible']):.2f}"))
+    print_line("")
+    print_pairs(pairs)
+
+
+def _show_parsing(parsing: Mapping[str, Any], bounds: Mapping[str, Mapping[str, float | None]]) -> None:
+    figures = ("s_f1", "s_f1_longer", "corpus_f1")
+    rows = [("predicted", *(_per_cent(parsing[name]) for name in figures))]
+    rows += [(title, *(_per_cent(bounds[name][figure]) for figure in figures)) for name, title in BOUNDS.items()]
+    print_table(["parser", "S-F1", "S-F1, > 2 words", "corpus F1"], rows)
+    print_line("")
+    print_pairs(
+        [
+            ("corpus precision", _per_cent(parsing["corpus_precision"])),
+            ("corpus recall", _per_cent(parsing["corpus_recall"])),
+            ("sentences scored", f"{parsing['num_sentences']:,}"),
+            ("left out, of one word", f"{parsing['num_skipped']:,}"),
+            ("without a tree", f"{parsing['num_unparsed']:,}"),
+        ]
+    )
+    lengths = [
+        [_range(each), f"{each['num_sentences']:,}", _per_cent(each["s_f1"]), _per_cent(each["corpus_f1"])]
+        for each in parsing["by_length"]
+        if each["num_sentences"]
+    ]
+    labels = [
+        [shown(name), f"{each['num_gold']:,}", _per_cent(each["recall"])] for name, each in parsing["by_label"].items()
+    ]
+    print_table(["words", "sentences", "S-F1", "corpus F1"], lengths)
+    print_table(["gold label", "spans", "recall"], labels)
+
+
+def _per_cent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _range(bucket: Mapping[str, Any]) -> str:
+    return f"{bucket['shortest']}-{bucket['longest'] or ''}"

@@ -1,0 +1,151 @@
+"""`rankspace parse`: sentences in, trees out."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rankspace.cli.memory import within_memory
+from rankspace.cli.run_options import (
+    MAX_TOKENS,
+    Checkpoint,
+    CheckpointName,
+    Device,
+    DeviceName,
+    Fallback,
+    Force,
+    MaxTokens,
+    Quiet,
+    RunPath,
+    check_file,
+    check_folder,
+    load_run,
+    notify,
+    progress,
+    require_kind,
+)
+from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks
+from rankspace.errors import RankspaceError
+
+if TYPE_CHECKING:
+    from rankspace.cli.parsed import Parsed, Wanted
+
+Write = Callable[[int, "Parsed"], None]  # the number of the sentence, from 1, and its parse
+
+
+class TreeFormat(StrEnum):
+    """How trees are written."""
+
+    brackets = "brackets"
+    json = "json"
+    drawing = "drawing"
+    svg = "svg"
+
+
+def parse(
+    run: RunPath,
+    files: Files = None,
+    format: Annotated[
+        TreeFormat, typer.Option("--format", "-f", help="brackets, json, drawing or svg.")
+    ] = TreeFormat.brackets,
+    labels: Annotated[bool, typer.Option("--labels", help="With the symbols of the grammar: NT-12, PT-3.")] = False,
+    kbest: Annotated[int, typer.Option(min=1, metavar="K", help="The K best trees of each sentence.")] = 1,
+    trees: Trees = False,
+    clean: Clean = False,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Longer sentences are given no tree, which takes neither time nor memory.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PATH", help="A file; with --format svg, a folder.")
+    ] = None,
+    force: Force = False,
+    checkpoint: Checkpoint = CheckpointName.best,
+    fallback: Fallback = False,
+    max_tokens: MaxTokens = MAX_TOKENS,
+    device: Device = DeviceName.auto,
+    quiet: Quiet = False,
+) -> None:
+    """Parse sentences with a trained grammar: the tree with the most spans that are right in expectation (MBR).
+
+    Sentences are lines of words with blanks between them; trees come in their order.
+
+    A sentence that the grammar cannot produce has () in place of its tree, and an empty line stays an empty line.
+
+    echo "the dog sleeps" | rankspace parse my-run
+
+    rankspace parse my-run text.txt --format json --labels > trees.jsonl
+
+    rankspace parse my-run text.txt --format svg --output pictures
+    """
+    _check(format, labels, kbest, output, force)
+    trained = load_run("parse", run, checkpoint, device, fallback, quiet)
+    require_kind("parse", trained, "tree")
+    trained.max_tokens = max_tokens
+    from rankspace.cli.parsed import Wanted
+
+    wanted = Wanted(labels, kbest, format in (TreeFormat.json, TreeFormat.svg))
+    chunks = read_chunks(files, trees, trained.card if clean else None)
+    with _opened(format, output, wanted) as write, progress("parsing", quiet, output is None) as status:
+        num_all = num_none = 0
+        for chunk in chunks:
+            for parsed in _parsed(trained, chunk, wanted, max_length):
+                num_all += 1
+                num_none += bool(parsed.words) and not parsed.trees
+                write(num_all, parsed)
+            status.update(f"parsing: {num_all:,} sentences")
+    if num_none:
+        notify(f"{num_none} of {num_all} sentences have no tree: they are impossible or too long.", quiet)
+
+
+def _check(format: TreeFormat, labels: bool, kbest: int, output: Path | None, force: bool) -> None:
+    """What can be known to fail beforehand."""
+    if labels and kbest > 1:
+        raise RankspaceError("parse: --kbest has no --labels; its trees differ in spans.")
+    if format == TreeFormat.svg:
+        if output is None:
+            raise RankspaceError("parse: --format svg writes a file for each sentence; give a folder with --output.")
+        check_folder(output)
+    elif output is not None:
+        check_file(output, force)
+
+
+def _parsed(trained: Any, chunk: list[Given], wanted: "Wanted", max_length: int | None) -> "list[Parsed]":
+    from rankspace.cli.parsed import Parsed, parse_all
+
+    results = [Parsed(tuple(sentence.words)) for sentence in chunk]
+    short = [place for place, each in enumerate(chunk) if max_length is None or len(each.words) <= max_length]
+    sentences = [chunk[place] for place in short]
+    found = within_memory(trained, sentences, lambda model, some: parse_all(model, some, wanted))
+    for place, parsed in zip(short, found, strict=True):
+        results[place] = parsed
+    return results
+
+
+@contextmanager
+def _opened(format: TreeFormat, output: Path | None, wanted: "Wanted") -> Iterator[Write]:
+    """Where parses go: to stdout at once, or to a file or folder that is there when all are written."""
+    from rankspace.cli.tree_formats import as_brackets, as_drawing, as_json
+    from rankspace.files import whole_directory, whole_file
+
+    if output is not None and format == TreeFormat.svg:
+        with whole_directory(output) as folder:
+            yield lambda number, parsed: _draw(folder, number, parsed)
+        return
+    text = {TreeFormat.brackets: as_brackets, TreeFormat.json: as_json, TreeFormat.drawing: as_drawing}[format]
+    if output is None:
+        yield lambda number, parsed: print(text(number, parsed, wanted), end="")
+        return
+    with whole_file(output) as unfinished, unfinished.open("w", encoding="utf-8") as file:
+        yield lambda number, parsed: print(text(number, parsed, wanted), end="", file=file)
+
+
+def _draw(folder: Path, number: int, parsed: "Parsed") -> None:
+    """A picture for each tree: 00001.svg, or 00001-2.svg for the second best one."""
+    from rankspace.viz import tree_picture
+
+    for rank, candidate in enumerate(parsed.trees, start=1):
+        name = f"{number:05d}.svg" if candidate.score is None else f"{number:05d}-{rank}.svg"
+        tree_picture(candidate.tree, parsed.probabilities).save(folder / name)

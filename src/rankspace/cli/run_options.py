@@ -1,0 +1,109 @@
+"""What the commands on a trained model share: their options, the run they are about, and where their output may go."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankspace.errors import FormatError, RankspaceError
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from rankspace.training import Trained
+
+
+class DeviceName(StrEnum):
+    """Where to compute; `auto` is a GPU if there is one."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class CheckpointName(StrEnum):
+    """Which weights of a run."""
+
+    best = "best"
+    last = "last"
+    previous = "previous"
+
+
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, as `rankspace train` wrote it.")]
+Checkpoint = Annotated[CheckpointName, typer.Option(help="Which weights of the run: best, last or previous.")]
+Fallback = Annotated[bool, typer.Option("--fallback", help="Take another checkpoint if this one cannot be read.")]
+Device = Annotated[DeviceName, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu or cuda.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Words of a batch with its padding; less takes less memory.")]
+Seed = Annotated[int, typer.Option(min=0, help="What is drawn at random depends on it alone.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the output file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+
+MAX_TOKENS = 2048
+KINDS = {"tree": "grammars, which have trees", "chain": "chains, which read word by word"}
+
+
+def load_run(command: str, run: Path, checkpoint: str, device: str, fallback: bool, quiet: bool) -> "Trained":
+    """The trained model of a run. Raises RankspaceError for a device that is not there, FormatError as `load` does."""
+    import warnings
+
+    from rankspace.training import load
+
+    place = device_name(command, device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what `fallback` warns of is the notice
+        trained = load(run, checkpoint, place, fallback=fallback)
+    if trained.notice is not None:
+        notify(trained.notice, quiet)
+    return trained
+
+
+def device_name(command: str, device: str) -> str:
+    """cpu or cuda. Raises RankspaceError if it is not there."""
+    import torch
+
+    if device == DeviceName.auto:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == DeviceName.cuda and not torch.cuda.is_available():
+        raise RankspaceError(f"{command}: device 'cuda' is not to be had here; use cpu.")
+    return str(device)
+
+
+def require_kind(command: str, trained: "Trained", kind: str) -> None:
+    """Raises RankspaceError for a model of another kind, before anything is read."""
+    if trained.kind != kind:
+        raise RankspaceError(f"{command}: {trained.model.NAME} is a {trained.kind}; this is for {KINDS[kind]}.")
+
+
+def check_file(output: Path, force: bool) -> None:
+    """Raises FormatError where a file cannot or must not be written, before the work is done."""
+    if not output.absolute().parent.is_dir():
+        raise FormatError(f"{output}: there is no folder {output.absolute().parent.name!r}; make it first.")
+    if output.is_dir():
+        raise FormatError(f"{output}: is a folder; give the name of a file.")
+    if output.exists() and not force:
+        raise FormatError(f"{output}: exists already; choose another name, or overwrite it with --force.")
+
+
+def check_folder(output: Path) -> None:
+    """The same of a folder of many files, which is never overwritten."""
+    if not output.absolute().parent.is_dir():
+        raise FormatError(f"{output}: there is no folder {output.absolute().parent.name!r}; make it first.")
+    if output.exists():
+        raise FormatError(f"{output}: exists already; choose another name.")
+
+
+def progress(step: str, quiet: bool, is_printing: bool = False) -> "Status":
+    """Says on stderr, to people at a terminal, what is being done, unless results go to the same terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=quiet or (is_printing and sys.stdout.isatty())).status(step)
+
+
+def notify(message: str, quiet: bool) -> None:
+    """A line on stderr."""
+    if not quiet:
+        print(message, file=sys.stderr)

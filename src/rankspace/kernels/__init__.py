@@ -1,0 +1,1 @@
+"""Triton kernels, each beside the plain-torch function it must equal; README.md derives them. Needs triton."""

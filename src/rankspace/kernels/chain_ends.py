@@ -1,0 +1,202 @@
+"""The first and the last of a batch of chains: the vectors of its words, and Z and log Z of its sentences."""
+
+import math
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+from rankspace.kernels.chain_table import LOWEST, Chain, Ends
+from rankspace.kernels.scales import LEAST_POWER, power_of_two
+
+BLOCK = 2048
+TIMES = 64
+
+
+def lay_words(chain: Chain, log_words: Float[Tensor, "token rank"]) -> None:
+    """Fills `words` and `log_scale`. Reads and writes 4r bytes a token."""
+    rank = log_words.shape[1]
+    _lay_words[(len(log_words),)](
+        log_words.contiguous(),
+        chain.words,
+        chain.log_scale,
+        rank,
+        BLOCK=min(BLOCK, triton.next_power_of_2(rank)),
+    )
+
+
+@triton.jit
+@no_type_check
+def _lay_words(log_words, words, log_scale, rank, BLOCK: tl.constexpr):
+    token = tl.program_id(0)
+    at = token.to(tl.int64) * rank
+    largest = tl.full([BLOCK], float("-inf"), tl.float32)
+    for first in range(0, rank, BLOCK):
+        ranks = first + tl.arange(0, BLOCK)
+        largest = tl.maximum(largest, tl.load(log_words + at + ranks, mask=ranks < rank, other=float("-inf")))
+    top = tl.max(largest, 0)
+    tl.store(log_scale + token, top.to(tl.float64))
+    top = tl.where(top == float("-inf"), 0.0, top)
+    for first in range(0, rank, BLOCK):
+        ranks = first + tl.arange(0, BLOCK)
+        entries = tl.load(log_words + at + ranks, mask=ranks < rank, other=float("-inf"))
+        tl.store(words + at + ranks, tl.exp(entries - top), mask=ranks < rank)
+
+
+def lay_words_by_torch(chain: Chain, log_words: Float[Tensor, "token rank"]) -> None:
+    """What `lay_words` must equal."""
+    top = log_words.amax(1)
+    chain.log_scale.copy_(top)
+    chain.words.copy_((log_words - top.where(top > -math.inf, 0)[:, None]).exp())
+
+
+def smallest_outputs(chain: Chain) -> Float[Tensor, "token"]:
+    """The smallest output of each token; of a first one, of those above zero: a start may leave ranks out. Infinity
+    where there is none."""
+    found = chain.words.new_empty(chain.rows.num_tokens)
+    rank = len(chain.start)
+    if len(found):
+        _smallest_outputs[(len(found),)](
+            chain.outputs,
+            found,
+            chain.rows.alive(0),
+            rank,
+            BLOCK=min(BLOCK, triton.next_power_of_2(rank)),
+        )
+    return found
+
+
+@triton.jit(do_not_specialize=["num_first"])
+@no_type_check
+def _smallest_outputs(outputs, found, num_first, rank, BLOCK: tl.constexpr):
+    token = tl.program_id(0)
+    least = tl.full([BLOCK], float("inf"), tl.float32)
+    for first in range(0, rank, BLOCK):
+        ranks = first + tl.arange(0, BLOCK)
+        output = tl.load(outputs + token.to(tl.int64) * rank + ranks, mask=ranks < rank, other=float("inf"))
+        left_out = (token < num_first) & (output == 0)
+        least = tl.minimum(least, tl.where(left_out, float("inf"), output))
+    tl.store(found + token, tl.min(least, 0))
+
+
+def smallest_outputs_by_torch(chain: Chain) -> Float[Tensor, "token"]:
+    """What `smallest_outputs` must equal."""
+    outputs, first = chain.outputs.clone(), chain.rows.alive(0)
+    outputs[:first] = outputs[:first].where(outputs[:first] != 0, math.inf)
+    return outputs.amin(1)
+
+
+def ends(chain: Chain) -> Ends:
+    """Z, log Z, and which sentences lost more than rounding: those with an output below LOWEST times the scale of the
+    vector before it, or with so low a Z (see `inference.chain.range_check`). One program a sentence.
+
+    An output of zero counts as lost, but in the start. A sentence with a word that no rank can have is impossible and
+    not lost; an empty one has log Z = 0.
+    """
+    batch, start = chain.rows.num_sentences, chain.start
+    found = Ends(
+        start.new_empty(batch, dtype=torch.float64),
+        start.new_empty(batch, dtype=torch.float64),
+        start.new_empty(batch, dtype=torch.bool),
+    )
+    _ends[(batch,)](
+        chain.outputs,
+        chain.words,
+        chain.log_scale,
+        chain.top,
+        smallest_outputs(chain),
+        chain.rows.before,
+        chain.rows.length,
+        chain.rows.sentence,
+        found.total,
+        found.log_z,
+        found.lost.view(torch.uint8),
+        len(start),
+        LOG_TWO=math.log(2),
+        LOWEST=LOWEST,
+        BLOCK=min(BLOCK, triton.next_power_of_2(len(start))),
+        TIMES=TIMES,
+    )
+    return found
+
+
+@triton.jit
+@no_type_check
+def _ends(
+    outputs,
+    words,
+    log_scale,
+    top,
+    low,
+    before,
+    length,
+    sentence,
+    total,
+    log_z,
+    lost,
+    rank,
+    LOG_TWO: tl.constexpr,
+    LOWEST: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TIMES: tl.constexpr,
+):
+    place = tl.program_id(0)
+    num_words = tl.load(length + place)
+    at = (tl.load(before + num_words) + place).to(tl.int64) * rank
+    sums = tl.zeros([BLOCK], tl.float64)
+    for first in range(0, rank, BLOCK):
+        ranks = first + tl.arange(0, BLOCK)
+        mask = (ranks < rank) & (num_words > 0)
+        vector = tl.load(outputs + at + ranks, mask=mask, other=0.0) * tl.load(words + at + ranks, mask=mask, other=0.0)
+        sums += vector.to(tl.float64)
+    z = tl.sum(sums, 0)
+
+    logs = tl.zeros([TIMES], tl.float64)
+    powers = tl.zeros([TIMES], tl.int32)
+    wrong = tl.zeros([TIMES], tl.int32)
+    for first in range(0, num_words, TIMES):
+        time = first + tl.arange(0, TIMES)
+        lives = time < num_words
+        row = tl.load(before + time + 1, mask=lives, other=0) + place
+        logs += tl.load(log_scale + row, mask=lives, other=0.0)
+        later = lives & (time > 0)
+        row_before = tl.load(before + time, mask=later, other=0) + place
+        power = tl.maximum((tl.load(top + row_before, mask=later, other=126 << 23) >> 23) - 126, LEAST_POWER)
+        powers += power
+        least = power_of_two(tl.maximum(-power, 0)) * LOWEST
+        smallest = tl.load(low + row, mask=lives, other=0.0)
+        wrong |= (lives & (smallest < least)).to(tl.int32)
+    scale = tl.sum(logs, 0)
+    possible = (z > 0) & (scale > float("-inf"))
+    logarithm = tl.log(tl.where(possible, z, 1.0)) + tl.sum(powers, 0).to(tl.float64) * LOG_TWO + scale
+    logarithm = tl.where(possible, logarithm, float("-inf"))
+    low_z = (z >= LOWEST) == 0
+    is_lost = (num_words > 0) & (scale > float("-inf")) & ((tl.max(wrong, 0) > 0) | low_z)
+    to = tl.load(sentence + place)
+    tl.store(total + place, z)
+    tl.store(log_z + to, tl.where(num_words > 0, logarithm, 0.0))
+    tl.store(lost + to, is_lost.to(tl.uint8))
+
+
+def ends_by_torch(chain: Chain) -> Ends:
+    """What `ends` must equal."""
+    rows, low = chain.rows, smallest_outputs_by_torch(chain)
+    totals, log_z, lost = [], [], []
+    for place, num_words in enumerate(rows.length.tolist()):
+        tokens = [rows.first(time) + place for time in range(num_words)]
+        z = float((chain.outputs[tokens[-1]] * chain.words[tokens[-1]]).double().sum()) if tokens else 0.0
+        powers = ((chain.top[tokens] >> 23) - 126).clamp(min=int(LEAST_POWER))[:-1] if tokens else chain.top[:0]
+        scale = float(chain.log_scale[tokens].sum()) + math.log(2) * float(powers.sum())
+        least = torch.ones(len(tokens))
+        least[1:] = torch.ldexp(least[1:], -powers.cpu()).clamp(min=1)
+        wrong = bool((low[tokens].cpu() < LOWEST * least).any())
+        possible = z > 0 and scale > -math.inf
+        totals.append(z)
+        log_z.append((math.log(z) + scale if possible else -math.inf) if tokens else 0.0)
+        lost.append(bool(tokens) and scale > -math.inf and (wrong or not z >= LOWEST))
+    in_order = torch.argsort(rows.sentence)
+    numbers = [chain.start.new_tensor(each, dtype=torch.float64) for each in (totals, log_z)]
+    return Ends(numbers[0], numbers[1][in_order], torch.tensor(lost, device=chain.start.device)[in_order])

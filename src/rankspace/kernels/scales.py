@@ -1,0 +1,31 @@
+"""Powers of two in float32 by their bits, inside kernels: exact, without logarithms.
+
+The numbers of a span stand at the scale of its `exponent`: true value = number * 2^exponent. They are divided by the
+power of two that brings the largest of them into [1/2, 1). Nothing has the exponent ZERO, far below all others, so that
+it stays far below when others are added: no weight of a sum that it is a part of is positive.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+ZERO = tl.constexpr(-(2**28))  # exponent of nothing
+FURTHEST = tl.constexpr(2**26)  # exponents of something lie between this and its negative
+LEAST_POWER = tl.constexpr(-102)  # a row whose largest number is lower is not brought up all the way: it is lost
+LARGEST_POWER = tl.constexpr(103)  # of derivatives: beyond it only what is lost or impossible
+
+
+@triton.jit
+@no_type_check
+def power_of_two(exponent):
+    """2^exponent up to 2^127; zero below the normal numbers."""
+    bits = (tl.minimum(tl.maximum(exponent, -127), 127) + 127) << 23
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+@no_type_check
+def power_of(largest):
+    """The power of two that divides a row whose largest number, not negative, is given."""
+    return tl.maximum((largest.to(tl.int32, bitcast=True) >> 23) - 126, LEAST_POWER)

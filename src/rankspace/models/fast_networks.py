@@ -1,0 +1,78 @@
+"""`ResidualNetwork` by kernels: products with what lies between them in one pass each, and an explicit way back.
+
+h_0 = W x + b        u_i = relu(A_i h_{i-1} + a_i)        z_i = B_i u_i + b_i        h_i = h_{i-1} + relu(z_i)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.links import Precision
+from rankspace.models.fast_products import operand, product, rounded_product, tf32
+
+
+def residual_network(
+    network: nn.Module, rows: Float[Tensor, "row size"], precision: Precision
+) -> Float[Tensor, "row size"]:
+    """What the network gives, in the dtype of operands of the precision: bfloat16 in "medium".
+
+    Derivatives come from products in bfloat16 unless the precision is "highest".
+    """
+    weights = network.parameters()  # matrix and bias of each linear map in turn
+    apply: Callable[..., Tensor] = _ResidualNetwork.apply
+    return apply(rows, precision, *weights)
+
+
+class _ResidualNetwork(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, precision: Precision, *weights: Tensor) -> Tensor:
+        from rankspace.kernels.rectifying import plus_rectified
+
+        maps = [operand(weight, precision) for weight in weights]
+        with torch.autocast(rows.device.type, enabled=False), tf32(precision == "high"):
+            x = operand(rows, precision)
+            h = torch.addmm(maps[1], x, maps[0].T)
+            kept = [x, h]
+            for i in range(2, len(maps), 4):
+                u = torch.addmm(maps[i + 1], h, maps[i].T).relu_()
+                z = torch.addmm(maps[i + 3], u, maps[i + 2].T)
+                h = plus_rectified(h, z)
+                kept += [u, z, h]
+        ctx.save_for_backward(*kept[:-1], *maps)
+        ctx.num_kept, ctx.precision = len(kept) - 1, precision
+        return h
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.autocast(slopes.device.type, enabled=False):
+            return _gradients(ctx, slopes)
+
+
+def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+    from rankspace.kernels.rectifying import passed_back
+
+    precision: Precision = "highest" if ctx.precision == "highest" else "medium"
+    dtype = torch.float32 if precision == "highest" else torch.bfloat16
+    kept, maps = ctx.saved_tensors[: ctx.num_kept], ctx.saved_tensors[ctx.num_kept :]
+    of_maps: list[Tensor] = []
+    total, added = slopes.contiguous(), None
+    for i in range(len(maps) - 4, 0, -4):
+        layer = 1 + 3 * (i - 2) // 4
+        h, u, z = kept[layer : layer + 3]
+        outer = passed_back(total, added, z, dtype)
+        inner = passed_back(rounded_product(outer.passed, operand(maps[i + 2], precision), precision), None, u, dtype)
+        of_maps = [*_of_map(inner, h, precision), *_of_map(outer, u, precision), *of_maps]
+        total, added = outer.total, rounded_product(inner.passed, operand(maps[i], precision), precision)
+    first = passed_back(total, added, None, dtype)
+    of_rows = product(first.passed, operand(maps[0], precision), precision)
+    return of_rows, None, *_of_map(first, kept[0], precision), *of_maps
+
+
+def _of_map(passed: Any, inputs: Tensor, precision: Precision) -> tuple[Tensor, Tensor]:
+    """Derivatives of a matrix and its bias."""
+    return product(passed.passed.T, operand(inputs, precision), precision), passed.sums

@@ -1,0 +1,91 @@
+"""Matrix products of float32 tables in three precisions, each as fast as the device does it.
+
+"highest": float32 accuracy; on a GPU three tf32 products of what the operands round to and of what that leaves.
+"high": one tf32 product. "medium": operands in bfloat16, sums in float32.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankspace.inference.links import Precision
+
+WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
+MIDDLE = 4096  # terms that the matrix units sum before the sum is rounded properly: they cut off what they cannot hold
+ROUNDS_LATE = torch.__version__ >= "2.8"  # products of bfloat16 can be had in float32; else in tf32, as exact
+TRUNCATED = -(2**13)  # keeps the bits of a float32 that tf32 has
+
+
+def operand(tensor: Float[Tensor, "*shape"], precision: Precision) -> Float[Tensor, "*shape"]:
+    """What products of a precision read."""
+    return tensor.bfloat16() if precision == "medium" else tensor
+
+
+def product(
+    a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision
+) -> Float[Tensor, "row column"]:
+    """a @ b in float32, for operands of the precision."""
+    if a.device.type != "cuda":
+        return a.float() @ b.float()
+    if precision == "medium":
+        return torch.mm(a, b, out_dtype=torch.float32) if ROUNDS_LATE else _plain(a.float(), b.float(), True)
+    if precision == "highest":
+        return _three_products(a, b) if min(a.shape[0], b.shape[1]) >= WORTH else _plain(a, b, False)
+    return _plain(a, b, True)
+
+
+def rounded_product(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision) -> Tensor:
+    """a @ b, rounded to the dtype of operands."""
+    if precision == "medium" and a.device.type == "cuda":
+        return torch.mm(a, b)
+    return operand(product(a, b, precision), precision)
+
+
+def product_into(out: Float[Tensor, "row column"], a: Tensor, b: Tensor, precision: Precision) -> None:
+    """a @ b, rounded to the dtype of operands, written to rows that may have gaps between them."""
+    if precision == "medium" and a.device.type == "cuda":
+        torch.mm(a, b, out=out)
+    else:
+        out.copy_(product(a, b, precision))
+
+
+def aligned(num_rows: int, num_columns: int, like: Tensor) -> Float[Tensor, "row column"]:
+    """A table that nothing was written to, whose rows begin at 32 bytes: products of any size find them aligned."""
+    return like.new_empty(num_rows, -(-num_columns // 16) * 16)[:, :num_columns]
+
+
+def _three_products(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"]) -> Float[Tensor, "row column"]:
+    """A sum over portions of the middle, the smallest products first. What both leave together is below float32."""
+    found = a.new_zeros(a.shape[0], b.shape[1])
+    with tf32(True):
+        for first in range(0, a.shape[1], MIDDLE):
+            (a_high, a_low), (b_high, b_low) = (
+                _halves(part) for part in (a[:, first : first + MIDDLE], b[first : first + MIDDLE])
+            )
+            found.addmm_(a_low, b_high).addmm_(a_high, b_low).addmm_(a_high, b_high)
+    return found
+
+
+def _halves(table: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "row column"], Float[Tensor, "row column"]]:
+    """The leading bits of each number, and the rest, exactly."""
+    high = (table.view(torch.int32) & TRUNCATED).view(torch.float32)
+    return high, table - high
+
+
+def _plain(a: Tensor, b: Tensor, rounded: bool) -> Tensor:
+    with tf32(rounded):
+        return a @ b
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Whether products on a GPU may round their operands, whatever is set for the process."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -1,0 +1,53 @@
+"""log p of a batch under `RankHMM` by kernels, from its weights to the batch in few launches."""
+
+from typing import Any
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from rankspace.inference.links import Precision
+from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_chain import rank_chain_log_prob
+from rankspace.models.fast_emission import log_words
+from rankspace.models.fast_networks import residual_network
+
+
+def rank_hmm_log_prob(
+    model: Any,
+    words: Int[Tensor, "batch length"],
+    layout: Ragged,
+    precision: Precision,
+    seed: Int[Tensor, ""],
+) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+    """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
+
+    Does what `RankHMM.log_prob` does in rank order, without a look at the distinct words of the batch. The seed, a
+    number on the device, chooses the entries that are left out in training. Words have the precision "high" where
+    "medium" is asked for: what a logit is off by, log p is off by for each word.
+    """
+    dropout = model.settings["dropout"] if model.training else 0.0
+    tokens = layout.pack(words)
+    of_words: Precision = "high" if precision == "medium" else precision
+    vocabulary = residual_network(model.word_network, model.words, of_words)
+    found = log_words(model.emitters, vocabulary, None, tokens, of_words)
+    return rank_chain_log_prob(
+        model.from_states,
+        model.to_states,
+        model.ranks,
+        _start(model, dropout, precision),
+        found,
+        layout,
+        precision,
+        dropout,
+        seed,
+    )
+
+
+def _start(model: Any, dropout: float, precision: Precision) -> Float[Tensor, "state"] | None:
+    """Probabilities; nothing where the start is a state of its own."""
+    if model.settings["start"] == "ranks":
+        return None
+    rows = nn.functional.dropout(model.starts, dropout, model.training)
+    hidden = residual_network(model.start.network, rows, precision).float()
+    logits: Tensor = hidden @ model.start.start[0]
+    return logits.softmax(0)

@@ -1,0 +1,108 @@
+"""A checkpoint: a folder with the weights, what else training needs to go on, and a card of plain numbers.
+
+model.safetensors      the weights that evaluation uses
+optimiser.safetensors  what resuming needs besides: states of the optimiser, averages, random generators
+state.json             format, version, hashes of the files above, and the place in training
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rankspace.data.prepared import sha256
+from rankspace.errors import FormatError
+from rankspace.files import flush
+
+FORMAT = "rankspace checkpoint"
+VERSION = 1
+WEIGHTS = "model.safetensors"
+RESUMING = "optimiser.safetensors"
+STATE = "state.json"
+REMEDY = "choose another checkpoint, or allow to fall back on one"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights by name, the place in training as plain numbers (`step` is among them), and what resuming needs."""
+
+    weights: Mapping[str, Tensor]
+    state: Mapping[str, Any] = field(default_factory=dict)
+    resuming: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        return int(self.state.get("step", 0))
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Writes the files of a checkpoint into a folder and waits until they are on the disk."""
+    save_file(_plain(checkpoint.weights), folder / WEIGHTS, {"format": FORMAT})
+    if checkpoint.resuming:
+        save_file(_plain(checkpoint.resuming), folder / RESUMING, {"format": FORMAT})
+    files = {file.name: sha256([file]) for file in sorted(folder.glob("*.safetensors"))}
+    card = {"format": FORMAT, "version": VERSION, "files": files, "state": dict(checkpoint.state)}
+    (folder / STATE).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    flush(folder)
+
+
+def read_checkpoint(folder: Path, device: str = "cpu", *, resuming: bool = False) -> Checkpoint:
+    """Reads and checks a checkpoint; what resuming needs is read only if asked, always to the CPU.
+
+    Raises FormatError for one that is missing, foreign, truncated, changed or of a later version.
+    """
+    card = _card(folder)
+    try:
+        files, state = dict(card["files"]), dict(card["state"])
+    except (KeyError, TypeError, ValueError):
+        raise FormatError(f"{folder / STATE}: is damaged; {REMEDY}.") from None
+    if WEIGHTS not in files:
+        raise FormatError(f"{folder / STATE}: names no {WEIGHTS}; {REMEDY}.")
+    weights = _tensors(folder / WEIGHTS, files[WEIGHTS], device)
+    more = _tensors(folder / RESUMING, files[RESUMING], "cpu") if resuming and RESUMING in files else {}
+    return Checkpoint(weights, state, more)
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    file = folder / STATE
+    try:
+        card = json.loads(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"{folder}: is no checkpoint: it has no {STATE}; {REMEDY}.") from None
+    except ValueError:
+        raise FormatError(f"{file}: is damaged (no JSON); {REMEDY}.") from None
+    if not isinstance(card, dict) or card.get("format") != FORMAT:
+        raise FormatError(f"{file}: is no card of a checkpoint; {REMEDY}.")
+    if card.get("version") != VERSION:
+        raise FormatError(
+            f"{file}: has version {card.get('version')}, but this rankspace reads {VERSION}; use the rankspace that "
+            f"wrote it."
+        )
+    return card
+
+
+def _tensors(file: Path, expected: str, device: str) -> dict[str, Tensor]:
+    if not file.is_file():
+        raise FormatError(f"{file}: is missing; {REMEDY}.")
+    if sha256([file]) != expected:
+        raise FormatError(f"{file}: is truncated or changed: its hash is not that of {STATE}; {REMEDY}.")
+    try:
+        return load_file(file, device)
+    except SafetensorError as error:
+        raise FormatError(f"{file}: is damaged ({error}); {REMEDY}.") from None
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """On the CPU, each with memory of its own: safetensors keeps neither devices nor what tensors share."""
+    found: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        plain = tensor.detach().to("cpu").contiguous()
+        found[name] = plain.clone() if plain.untyped_storage().data_ptr() in places else plain
+        places.add(plain.untyped_storage().data_ptr())
+    return found

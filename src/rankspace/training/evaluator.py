@@ -1,0 +1,115 @@
+"""Evaluating a model on a split while it trains: perplexity and, with gold trees, S-F1."""
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from rankspace.data.batches import Batch, Batches
+from rankspace.data.corpus import Corpus
+from rankspace.evaluation import ParseScores, Perplexity, chain_perplexity, score, tree_perplexity
+from rankspace.models import Model
+from rankspace.training.processes import Processes
+from rankspace.trees import Tree
+
+SEED = 0  # of what evaluation draws, the same each time
+
+
+class Scored(NamedTuple):
+    """What was found of one sentence."""
+
+    number: int
+    log_prob: float
+    tree: Tree | None
+
+
+class Evaluated(NamedTuple):
+    """The result of an evaluation."""
+
+    perplexity: Perplexity
+    scores: ParseScores | None  # None for chains, and where there are no gold trees
+    num_left_out: int  # longer than asked for
+    seconds: float
+
+    def measure(self, name: str) -> float:
+        """A number that is better the lower it is; infinite where there is none."""
+        if name == "perplexity":
+            value = self.perplexity.perplexity
+            return math.inf if math.isnan(value) else value
+        return math.inf if self.scores is None or self.scores.s_f1 is None else -self.scores.s_f1
+
+    def record(self) -> dict[str, Any]:
+        """For metrics.jsonl; infinite perplexities as text."""
+        plain = self.perplexity.to_json()
+        found = {name: plain[name] for name in ("perplexity", "num_sentences", "num_impossible", "num_skipped")}
+        if self.perplexity.num_impossible:
+            found["perplexity_of_possible"] = plain["of_possible"]
+        if self.scores is not None:
+            found |= {"f1": self.scores.s_f1, "corpus_f1": self.scores.corpus_f1}
+        return {**found, "num_left_out": self.num_left_out, "seconds": round(self.seconds, 3)}
+
+
+class Evaluator:
+    """Evaluates on a corpus, batches shared by the processes. Draws no random numbers of the training."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        kind: str,
+        processes: Processes,
+        *,
+        max_tokens: int = 2048,
+        max_length: int = 0,
+        parse: bool = True,
+    ) -> None:
+        self.corpus, self.is_tree, self.processes = corpus, kind == "tree", processes
+        self.parses = parse and self.is_tree and corpus.gold is not None
+        self._batches = Batches(
+            corpus, max_tokens=max_tokens, max_length=max_length or None, eos=not self.is_tree, shuffle=False
+        )
+
+    def __call__(self, model: Model) -> Evaluated:
+        begin, was_training = time.perf_counter(), model.training
+        model.eval()
+        devices = [self.processes.device] if self.processes.device.type == "cuda" else []
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            torch.manual_seed(SEED)
+            own = [scored for batch in self._own() for scored in self._scored(model, batch)]
+        model.train(was_training)
+        found = sorted(self.processes.gathered(own))
+        return Evaluated(
+            self._perplexity(found),
+            self._scores(found) if self.parses else None,
+            self._batches.num_left_out,
+            time.perf_counter() - begin,
+        )
+
+    def _own(self) -> Iterator[Batch]:
+        plan = self._batches.plan()
+        for numbers in plan[self.processes.rank :: self.processes.world]:
+            yield self._batches.batch(numbers)
+
+    def _scored(self, model: Model, batch: Batch) -> list[Scored]:
+        words, lengths = batch.words.to(self.processes.device), batch.lengths.tolist()
+        trees: list[Tree | None] = [None] * len(lengths)
+        if not self.parses:
+            log_prob = model.log_prob(words, lengths)
+        else:
+            posed = model.pose(words, lengths)
+            query: Any = posed.distribution
+            trees = query.mbr(posed.words, posed.lengths)
+            log_prob = model.log_prob(words, lengths) if model.BOUND else query.log_prob(posed.words, posed.lengths)
+        return [Scored(*each) for each in zip(batch.numbers.tolist(), log_prob.tolist(), trees, strict=True)]
+
+    def _perplexity(self, found: list[Scored]) -> Perplexity:
+        lengths = [int(self.corpus.lengths[one.number]) for one in found]
+        log_probs = [one.log_prob for one in found]
+        if self.is_tree:
+            return tree_perplexity(log_probs, lengths)
+        return chain_perplexity(log_probs, [length + 1 for length in lengths])
+
+    def _scores(self, found: list[Scored]) -> ParseScores:
+        gold = [self.corpus.spans(one.number) or [] for one in found]
+        return score(gold, [one.tree for one in found], [int(self.corpus.lengths[one.number]) for one in found])

@@ -1,0 +1,47 @@
+"""Signals that ask a run to stop: it finishes its step, saves, and says how to go on."""
+
+import signal
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class InterruptionError(Exception):
+    """A run that stopped because a signal asked for it; everything is saved."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number  # as shells have it: 130 after Ctrl-C
+
+
+class Interruption:
+    """Within, the first SIGINT or SIGTERM is only taken note of; the second acts as it would without.
+
+    Where signals cannot be caught, as in threads, nothing changes.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
+
+    def __enter__(self) -> "Interruption":
+        for number in self.SIGNALS:
+            try:
+                self._before[number] = signal.signal(number, self._note)
+            except ValueError:
+                break
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._restore()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        self._restore()
+
+    def _restore(self) -> None:
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, handler)

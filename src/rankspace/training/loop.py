@@ -1,0 +1,294 @@
+"""The training loop: epochs of steps, with logging, evaluation, checkpoints and early stopping at their places."""
+
+import math
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rankspace.data.prepared import PreparedData
+from rankspace.models import Model
+from rankspace.training.checkpoints import Checkpoint
+from rankspace.training.config import Config
+from rankspace.training.em import EMStep
+from rankspace.training.epochs import Epochs, Share
+from rankspace.training.evaluator import Evaluated, Evaluator
+from rankspace.training.interruption import Interruption, InterruptionError
+from rankspace.training.keeping import Keeper
+from rankspace.training.machine import memory_mb
+from rankspace.training.optimisers import Schedule
+from rankspace.training.processes import Processes
+from rankspace.training.progress import Display
+from rankspace.training.random_state import load_random_tensors, random_tensors
+from rankspace.training.step import GradientStep, Step
+from rankspace.training.watch import Place, Sums
+
+
+@dataclass
+class Progress:
+    """Where a run is, as plain numbers: with the tensors of a checkpoint, all that resuming needs."""
+
+    step: int = 0
+    epoch: int = 0  # from 0; the number of epochs once all are done
+    best: float | None = None  # of the measure, lower is better; None before there is a finite one
+    best_step: int = 0
+    evaluated_step: int = -1
+    num_bad: int = 0  # evaluations since the best one
+    stopped: str = ""  # why training ended before its last epoch
+    num_words: int = 0  # since the last record
+    num_sentences: int = 0
+    sums: Sums = field(default_factory=Sums)
+    seconds: float = 0.0  # of training, evaluation included
+
+
+class Trainer:
+    """Trains a model. `keeper` writes what is kept, `display` shows it; both do nothing in all but the first process.
+
+    Weights, batches and everything drawn depend on the configuration alone, so that a run which goes on from a
+    checkpoint ends, on a CPU with as many threads, with the same bits as one that was never stopped.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        model: Model,
+        data: PreparedData,
+        processes: Processes,
+        keeper: Keeper,
+        display: Display,
+    ) -> None:
+        self.config, self.model, self.processes = config, model, processes
+        self.keeper, self.display = keeper, display
+        self.progress = Progress()
+        self.epochs = Epochs(data[config.data.train], config, model.KIND, processes)
+        self.schedule = Schedule(config.schedule, config.optimiser.learning_rate)
+        self.step = _make_step(config, model, processes)
+        self.batches = self.epochs.batches(0)
+        self.record: Mapping[str, Any] = {}
+        self._evaluate = self._evaluator(data, config.data.valid)
+        self._began = self._saved = self._logged = time.perf_counter()
+
+    def _evaluator(self, data: PreparedData, split: str) -> Evaluator | None:
+        options = self.config.evaluation
+        if split not in data.splits:
+            return None
+        return Evaluator(
+            data[split],
+            self.model.KIND,
+            self.processes,
+            max_tokens=options.max_tokens,
+            max_length=options.max_length,
+            parse=options.parse,
+        )
+
+    @property
+    def evaluates(self) -> bool:
+        return self._evaluate is not None
+
+    # The loop.
+
+    def train(self) -> None:
+        """Trains to the end. Raises InterruptionError after a signal, NumbersError where an invariant breaks."""
+        self._began = self._saved = self._logged = time.perf_counter()
+        self.model.train()
+        with Interruption() as interruption:
+            while not self.is_finished:
+                self._train_epoch(interruption)
+        if self.progress.evaluated_step != self.progress.step:
+            self._evaluation()
+            self.save()
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.progress.stopped) or self.progress.epoch >= self.config.run.epochs or self._out_of_steps
+
+    @property
+    def epoch(self) -> int:
+        """The number, from 1, of the epoch that is under way or has just ended."""
+        return self.progress.epoch + (self.batches.position > 0)
+
+    @property
+    def epochs_done(self) -> float:
+        return self.progress.epoch + self.batches.position / max(len(self.batches), 1)
+
+    @property
+    def _out_of_steps(self) -> bool:
+        return 0 < self.config.run.max_steps <= self.progress.step
+
+    def _train_epoch(self, interruption: Interruption) -> None:
+        """What is left of the current epoch."""
+        for shares in self.epochs.steps(self.batches):
+            self._train_step(shares)
+            self._attend(interruption)
+            if self.progress.stopped or self._out_of_steps:
+                break
+        if self.batches.position >= len(self.batches):
+            self._end_epoch()
+        self.save()
+
+    def _train_step(self, shares: list[Share]) -> None:
+        progress, done = self.progress, self.batches.position / len(self.batches)
+        self._weigh_divergence()
+        self.step.watch.begin(Place(progress.step + 1, progress.epoch, self.batches.position))
+        rate = self.schedule.learning_rate(progress.step, self._share_done(done))
+        self.step(shares, rate)
+        progress.step += 1
+        progress.num_words += sum(share.num_predictions for share in shares)
+        progress.num_sentences += sum(share.num_sentences for share in shares)
+        if self.processes.device.type == "cpu":
+            self._check()
+        if progress.step % self.config.run.log_every == 0:
+            self._log(rate)
+        self.display.advance(progress.epoch + done, self.record)
+
+    def _share_done(self, of_epoch: float) -> float:
+        """The share of the run that is done."""
+        run = self.config.run
+        by_epochs = (self.progress.epoch + of_epoch) / run.epochs
+        return max(by_epochs, self.progress.step / run.max_steps) if run.max_steps else by_epochs
+
+    def _weigh_divergence(self) -> None:
+        """The weight of the KL term of compound models in the coming step."""
+        if hasattr(self.model, "kl_weight"):
+            steps = self.config.objective.kl_warm_up
+            model: Any = self.model
+            model.kl_weight = min(1.0, (self.progress.step + 1) / steps) if steps else 1.0
+
+    def _attend(self, interruption: Interruption) -> None:
+        """What may fall due after a step: an evaluation, a checkpoint, a signal.
+
+        Several processes look at the clock and at signals only where they log, for there they are at the same step.
+        """
+        run, every, step = self.config.run, self.config.evaluation.every_steps, self.progress.step
+        if every and step % every == 0:
+            self._evaluation()
+            self.save()
+        elif run.checkpoint_steps and step % run.checkpoint_steps == 0:
+            self.save()
+        if self.processes.world > 1 and step % run.log_every:
+            return
+        stop = self.processes.any(bool(interruption.number))
+        waited = 60 * run.checkpoint_minutes < time.perf_counter() - self._saved
+        if stop or self.processes.any(bool(run.checkpoint_minutes) and waited):
+            self.save()
+        if stop:
+            raise InterruptionError(f"stopped at step {step}", interruption.number or signal.SIGTERM)
+
+    def _end_epoch(self) -> None:
+        self.step.end_epoch()
+        self.progress.epoch += 1
+        self.batches = self.epochs.batches(self.progress.epoch)
+        if not self.config.evaluation.every_steps:
+            self._evaluation()
+
+    # Records.
+
+    def _check(self) -> None:
+        self.step.watch.check(f"{self.keeper.good} Try a lower optimiser.learning_rate, or run.precision highest.")
+
+    def _drain(self) -> None:
+        """Takes the sums from the device."""
+        self.progress.sums = self.progress.sums.plus(self.step.watch.drain())
+
+    def _total(self, sums: Sums) -> list[float]:
+        """Over all processes."""
+        numbers = torch.tensor(sums, dtype=torch.float64, device=self.processes.device)
+        return self.processes.total(numbers).tolist()
+
+    def _log(self, rate: float) -> None:
+        self._check()
+        self._drain()
+        progress, now = self.progress, time.perf_counter()
+        sums = Sums(*self._total(progress.sums))
+        perplexity = math.exp(min(sums.loss / max(progress.num_words, 1), 700))
+        self.record = {
+            "step": progress.step,
+            "epoch": self.epoch,
+            "split": "train",
+            "loss": sums.loss / max(progress.num_sentences, 1),
+            "perplexity": perplexity,
+            "num_impossible": int(sums.num_impossible),
+            "gradient_norm": sums.norm / max(sums.num_steps, 1),
+            "learning_rate": rate,
+            "words_per_second": round(progress.num_words / max(now - self._logged, 1e-9)),
+            "memory_mb": memory_mb(self.processes.device),
+        }
+        self.keeper.record(self.record)
+        progress.sums, progress.num_words, progress.num_sentences, self._logged = Sums(), 0, 0, now
+
+    def _evaluation(self) -> None:
+        """Evaluates, keeps the best weights, and lets the schedule and early stopping look at the result."""
+        self._check()
+        begin, self.progress.evaluated_step = time.perf_counter(), self.progress.step
+        if self._evaluate is None:
+            return
+        with self.step.evaluated_weights():
+            found = self._evaluate(self.model)
+            improved = self._judge(found)
+            if improved:
+                self.keeper.save_best(Checkpoint(self.model.state_dict(), {"step": self.progress.step}))
+        where = {"step": self.progress.step, "epoch": self.epoch, "split": self.config.data.valid}
+        record = {**where, **found.record()}
+        self.keeper.record(record)
+        self.keeper.result(last=record, **({"best": record} if improved else {}))
+        self.display.evaluated(record)
+        self._logged += time.perf_counter() - begin  # words per second are those of training
+
+    def _judge(self, found: Evaluated) -> bool:
+        progress, value = self.progress, found.measure(self.config.evaluation.measure)
+        improved = progress.best is None or value < progress.best
+        progress.num_bad = 0 if improved else progress.num_bad + 1
+        if improved:
+            progress.best, progress.best_step = value if math.isfinite(value) else None, progress.step
+        self.schedule.evaluated(improved)
+        patience = self.config.evaluation.patience
+        if patience and progress.num_bad >= patience:
+            progress.stopped = f"no better evaluation in {patience}"
+        return improved
+
+    # Checkpoints.
+
+    def save(self) -> None:
+        """Writes a checkpoint that `load` goes on from."""
+        self._check()
+        self._drain()
+        now = time.perf_counter()
+        self.progress.seconds, self._began = self.progress.seconds + now - self._began, now
+        if self.keeper.writes:
+            self.keeper.save(self.checkpoint())
+        self._saved = time.perf_counter()
+
+    def checkpoint(self) -> Checkpoint:
+        tensors = {**self.step.tensors(), **random_tensors(self.processes.device)}
+        with self.step.evaluated_weights():
+            weights = _copied(self.model.state_dict())
+        return Checkpoint(weights, self.state_dict(), _copied(tensors))
+
+    def state_dict(self) -> dict[str, Any]:
+        state = asdict(self.progress) | {"sums": list(self.progress.sums)}
+        return {**state, "batches": self.batches.state_dict(), "schedule": self.schedule.state_dict()}
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Goes to the place of a checkpoint, whose weights the model has. Raises RankspaceError if data differ."""
+        state = dict(checkpoint.state)
+        batches, schedule, sums = state.pop("batches"), state.pop("schedule"), state.pop("sums")
+        self.progress = Progress(**state, sums=Sums(*sums))
+        self.batches = self.epochs.batches(int(batches["epoch"]))
+        self.batches.load_state_dict(batches)
+        self.schedule.load_state_dict(schedule)
+        self.step.load_tensors(checkpoint.resuming)
+        load_random_tensors(checkpoint.resuming, self.processes, self.config.run.seed + self.progress.step)
+
+
+def _make_step(config: Config, model: Model, processes: Processes) -> Step:
+    if config.optimiser.name == "em":
+        return EMStep(model, config.em, processes)
+    return GradientStep(model, config.optimiser, processes)
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

@@ -1,0 +1,78 @@
+"""Options of a configuration: what each may be, and what is said of a value that is not."""
+
+import difflib
+from dataclasses import MISSING, Field, field
+from typing import Any, Literal, get_args, get_origin
+
+from rankspace.errors import RankspaceError
+
+Value = bool | int | float | str
+Bound = int | float | None
+
+
+def option(
+    default: Value,
+    about: str,
+    *,
+    at_least: Bound = None,
+    above: Bound = None,
+    at_most: Bound = None,
+    below: Bound = None,
+) -> Any:
+    """A field of a section with its bounds and one line for people."""
+    bounds = {"at least": at_least, "more than": above, "at most": at_most, "less than": below}
+    given = {name: bound for name, bound in bounds.items() if bound is not None}
+    return field(default=default, metadata={"about": about, "bounds": given})
+
+
+def checked(key: str, entry: "Field[Any]", value: Any) -> Value:
+    """The value of an option, a whole number made a float where one is wanted. Raises RankspaceError."""
+    if get_origin(entry.type) is Literal:
+        if value not in get_args(entry.type):
+            raise _wrong(key, value, "one of " + ", ".join(map(repr, get_args(entry.type))))
+        return str(value)
+    if entry.type is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, entry.type) or (entry.type is int and isinstance(value, bool)):  # type: ignore[arg-type]
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
+        raise _wrong(key, value, names[entry.type])  # type: ignore[index]
+    bounds: dict[str, int | float] = entry.metadata["bounds"]
+    if not all(_within(value, name, bound) for name, bound in bounds.items()):
+        raise _wrong(key, value, " and ".join(f"{name} {bound:g}" for name, bound in bounds.items()))
+    return value  # type: ignore[no-any-return]
+
+
+def kind_of(entry: "Field[Any]") -> str:
+    """What an option may be, in a few words."""
+    if get_origin(entry.type) is Literal:
+        return ", ".join(map(str, get_args(entry.type)))
+    kind = {int: "whole number", float: "number", bool: "true, false", str: "text"}[entry.type]  # type: ignore[index]
+    bounds: dict[str, int | float] = entry.metadata["bounds"]
+    return " ".join([kind, " and ".join(f"{name} {bound:g}" for name, bound in bounds.items())]).strip()
+
+
+def default_of(entry: "Field[Any]") -> Value:
+    assert entry.default is not MISSING
+    return entry.default  # type: ignore[no-any-return]
+
+
+def unknown_key(where: str, key: str, known: list[str]) -> RankspaceError:
+    """The error for a key that does not exist, with the nearest that does."""
+    close = difflib.get_close_matches(key, known, 1)
+    if not close:  # the right name in the wrong section, or none
+        last = key.rpartition(".")[2]
+        close = [other for other in known if other.rpartition(".")[2] == last][:1]
+    remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}."
+    return RankspaceError(f"{where}: there is no key {key}; {remedy}")
+
+
+def _within(value: Any, name: str, bound: int | float) -> bool:
+    if name == "at least":
+        return bool(value >= bound)
+    if name == "more than":
+        return bool(value > bound)
+    return bool(value <= bound) if name == "at most" else bool(value < bound)
+
+
+def _wrong(key: str, value: Any, wanted: str) -> RankspaceError:
+    return RankspaceError(f"config: {key} is {value!r}; give {wanted}.")

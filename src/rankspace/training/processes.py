@@ -1,0 +1,97 @@
+"""Several processes that train one model, as torchrun starts them; one process is the case with no others."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from rankspace.errors import RankspaceError
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among its kind. The first one (rank 0) writes and prints."""
+
+    rank: int = 0
+    world: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def total(self, numbers: Tensor) -> Tensor:
+        """The sum over processes."""
+        if self.world > 1:
+            dist.all_reduce(numbers)
+        return numbers
+
+    def gathered(self, part: list[Any]) -> list[Any]:
+        """The lists of all processes, one after the other."""
+        if self.world == 1:
+            return part
+        parts: list[list[Any]] = [[] for _ in range(self.world)]
+        dist.all_gather_object(parts, part)
+        return [entry for each in parts for entry in each]
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so in any process."""
+        if self.world == 1:
+            return flag
+        return bool(self.total(torch.tensor([float(flag)], device=self.device)).item() > 0)
+
+    def by_first(self, work: Callable[[], Found]) -> Found | None:
+        """Has the first process do something while the others wait; its RankspaceError is raised in all."""
+        result, message = None, ""
+        if self.is_first:
+            try:
+                result = work()
+            except RankspaceError as error:
+                if self.world == 1:
+                    raise
+                message = str(error)
+        if self.world > 1:
+            messages = [message]
+            dist.broadcast_object_list(messages, device=self.device)
+            if messages[0]:
+                raise RankspaceError(messages[0])
+        return result
+
+
+def chosen_device(name: str) -> torch.device:
+    """auto is a GPU where torch sees one. Raises RankspaceError for a device that is not there."""
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        if not torch.cuda.is_available():
+            raise RankspaceError("train: --device is cuda, but torch sees no CUDA device; use --device cpu.")
+        return torch.device("cuda", local)
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise RankspaceError(f"train: there is no device {name!r}; give auto, cpu or cuda.") from None
+
+
+def join_processes(device_name: str) -> Processes:
+    """This process as torchrun started it: nccl among GPUs, gloo among CPUs. On its own if it was started alone."""
+    device, world = chosen_device(device_name), int(os.environ.get("WORLD_SIZE", "1"))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if world == 1:
+        return Processes(device=device)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return Processes(dist.get_rank(), world, device)
+
+
+def leave_processes() -> None:
+    """Ends the group, if there is one."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()

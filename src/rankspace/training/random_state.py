@@ -1,0 +1,34 @@
+"""The states of torch's random generators as tensors."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rankspace.training.processes import Processes
+
+CPU, CUDA = "random.cpu", "random.cuda"
+
+
+def seed_process(seed: int, processes: Processes) -> None:
+    """Seeds what is drawn while training, differently in each process."""
+    torch.manual_seed(seed * 1009 + processes.rank)
+
+
+def random_tensors(device: torch.device) -> dict[str, Tensor]:
+    """The states of the generators that training on a device draws from."""
+    found = {CPU: torch.get_rng_state()}
+    if device.type == "cuda":
+        found[CUDA] = torch.cuda.get_rng_state(device)
+    return found
+
+
+def load_random_tensors(tensors: Mapping[str, Tensor], processes: Processes, seed: int) -> None:
+    """Goes on as the first process did; the others, whose states are not kept, are seeded afresh."""
+    seed_process(seed, processes)
+    if not processes.is_first:
+        return
+    if CPU in tensors:
+        torch.set_rng_state(tensors[CPU])
+    if CUDA in tensors and processes.device.type == "cuda":
+        torch.cuda.set_rng_state(tensors[CUDA], processes.device)

@@ -1,0 +1,215 @@
+"""The folder of a training run. A kill at any moment leaves one that can be loaded and resumed.
+
+config.toml     the complete configuration
+card.json       format, version, model and settings, data, environment, results so far
+vocabulary.txt  one word a line
+metrics.jsonl   one JSON object for each logged step and each evaluation
+curves.png      the same as a picture
+checkpoints/    last, previous and best
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rankspace.data.vocabulary import Vocabulary
+from rankspace.errors import FormatError
+from rankspace.files import flush, whole_directory, whole_file
+from rankspace.training.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+
+FORMAT = "rankspace run"
+VERSION = 1
+CARD, CONFIG, VOCABULARY, METRICS = "card.json", "config.toml", "vocabulary.txt", "metrics.jsonl"
+CURVES = "curves.png"
+CHECKPOINTS = "checkpoints"
+NAMES = ("best", "last", "previous")
+
+
+class RunDirectory:
+    """A run on the disk; `create` makes one, `open` checks one that is there.
+
+    A checkpoint is written beside its place and put there by renaming. Between two renamings the old one still stands,
+    as `previous` or under a hidden name, and is found there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.card: dict[str, Any] = {}
+
+    @classmethod
+    def create(
+        cls, path: Path, config: str, card: Mapping[str, Any], vocabulary: Vocabulary, first: Checkpoint
+    ) -> "RunDirectory":
+        """Writes the folder, with a first checkpoint, whole or not at all. Raises FormatError if it exists."""
+        cls.refuse(path)
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with whole_directory(path) as folder:
+            (folder / CONFIG).write_text(config, encoding="utf-8")
+            (folder / METRICS).touch()
+            vocabulary.save(folder / VOCABULARY)
+            made = cls(folder)
+            made.update_card(**card)
+            made.save(first)
+        made.path = path
+        return made
+
+    @staticmethod
+    def refuse(path: Path) -> None:
+        """Raises FormatError for a path that exists."""
+        if path.exists():
+            raise FormatError(f"{path}: exists already; go on with --resume, or choose another name.")
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDirectory":
+        """Raises FormatError for a folder that is no run, or of a later version."""
+        run = cls(path)
+        run.card = _read_card(path)
+        return run
+
+    def update_card(self, **entries: Any) -> None:
+        """Changes entries of the card, on the disk too."""
+        self.card = {"format": FORMAT, "version": VERSION, **self.card, **entries}
+        text = json.dumps(self.card, indent=1, ensure_ascii=False)
+        with whole_file(self.path / CARD) as file:
+            file.write_text(text + "\n", encoding="utf-8")
+
+    @property
+    def config(self) -> str:
+        return _read(self.path / CONFIG)
+
+    def write_config(self, text: str) -> None:
+        with whole_file(self.path / CONFIG) as file:
+            file.write_text(text, encoding="utf-8")
+
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary.load(self.path / VOCABULARY)
+
+    # Checkpoints.
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """The checkpoint becomes `last`, and what was last `previous`."""
+        fresh, last, previous = self._written(checkpoint), self._place("last"), self._place("previous")
+        hidden = self._hidden("previous")
+        if last.exists():
+            if previous.exists():
+                shutil.rmtree(hidden, ignore_errors=True)
+                os.rename(previous, hidden)
+            os.rename(last, previous)
+        os.rename(fresh, last)
+        self._settle(hidden)
+
+    def save_best(self, checkpoint: Checkpoint) -> None:
+        """The checkpoint becomes `best`."""
+        fresh, best, hidden = self._written(checkpoint), self._place("best"), self._hidden("best")
+        if best.exists():
+            shutil.rmtree(hidden, ignore_errors=True)
+            os.rename(best, hidden)
+        os.rename(fresh, best)
+        self._settle(hidden)
+
+    def read(self, name: str = "best", device: str = "cpu", *, resuming: bool = False) -> Checkpoint:
+        """A checkpoint by name; before there is a best one, or a previous one, the last.
+
+        Raises FormatError for a name that does not exist and for a checkpoint that cannot be read.
+        """
+        if name not in NAMES:
+            raise FormatError(f"{self.path}: there is no checkpoint {name!r}; there are {', '.join(NAMES)}.")
+        return read_checkpoint(self.found(name), device, resuming=resuming)
+
+    def read_good(self, name: str, device: str = "cpu", *, resuming: bool = False) -> tuple[Checkpoint, str | None]:
+        """The checkpoint, or the first other one that can be read, and then what is wrong and which was taken."""
+        known = ("last", "previous") if resuming else ("last", "previous", "best")
+        order = (name, *(other for other in known if other != name))
+        trouble: FormatError | None = None
+        for other in order:
+            try:
+                found = self.read(other, device, resuming=resuming)
+            except FormatError as error:
+                trouble = trouble or error
+            else:
+                notice = f"{trouble} Took the {other} one, of step {found.step}." if trouble else None
+                return found, notice
+        raise trouble or FormatError(f"{self.path}: has no checkpoint.")
+
+    def found(self, name: str) -> Path:
+        """Where a checkpoint is; its place where there is none."""
+        others = {"best": ("last", "previous"), "last": ("previous",), "previous": ("last",)}[name]
+        ways = [self._place(name), self._hidden(name), *map(self._place, others)]
+        return next((way for way in ways if way.exists()), ways[0])
+
+    def _written(self, checkpoint: Checkpoint) -> Path:
+        fresh = self._hidden("unfinished")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        write_checkpoint(fresh, checkpoint)
+        return fresh
+
+    def _settle(self, old: Path) -> None:
+        flush(self.path / CHECKPOINTS)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _place(self, name: str) -> Path:
+        return self.path / CHECKPOINTS / name
+
+    def _hidden(self, name: str) -> Path:
+        return self.path / CHECKPOINTS / f".{name}"
+
+    # Metrics.
+
+    def add_metrics(self, record: Mapping[str, Any]) -> None:
+        """Adds a line; it must have a `step`."""
+        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All records; a last line that a kill cut off is left out."""
+        records = []
+        for line in _read(self.path / METRICS).splitlines():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                continue
+        return records
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Leaves the records up to a step: those beyond will be made again."""
+        kept = [record for record in self.metrics() if record["step"] <= step]
+        with whole_file(self.path / METRICS) as file:
+            file.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder has the card of a run."""
+    try:
+        _read_card(path)
+    except FormatError:
+        return False
+    return True
+
+
+def _read_card(folder: Path) -> dict[str, Any]:
+    file = folder / CARD
+    try:
+        card = json.loads(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"{folder}: is no run: it has no {CARD}; make one with rankspace train.") from None
+    except ValueError:
+        raise FormatError(f"{file}: is damaged (no JSON); train again, or bring back the file.") from None
+    if not isinstance(card, dict) or card.get("format") != FORMAT:
+        raise FormatError(f"{file}: is no card of a run; make one with rankspace train.")
+    if card.get("version") != VERSION:
+        raise FormatError(
+            f"{file}: has version {card.get('version')}, but this rankspace reads {VERSION}; use the rankspace that "
+            f"wrote it."
+        )
+    return card
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FormatError(f"{file}: is missing; bring it back, or train again.") from None

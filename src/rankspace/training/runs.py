@@ -1,0 +1,238 @@
+"""Whole runs: from a configuration to a run directory, begun or resumed, once or for several seeds."""
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from rankspace.data.corpus import Corpus
+from rankspace.data.prepared import PreparedData
+from rankspace.data.vocabulary import Vocabulary
+from rankspace.errors import RankspaceError
+from rankspace.files import whole_file
+from rankspace.models import Model, create, describe
+from rankspace.training.config import Config, config_from_text, config_text, flat
+from rankspace.training.data_source import data_summary, load_data, source_name
+from rankspace.training.evaluator import Evaluator
+from rankspace.training.interruption import InterruptionError
+from rankspace.training.keeping import Keeper
+from rankspace.training.loop import Trainer
+from rankspace.training.machine import environment, matmul_precision
+from rankspace.training.processes import Processes, join_processes
+from rankspace.training.progress import Display, Quiet
+from rankspace.training.random_state import seed_process
+from rankspace.training.run_directory import CONFIG, RunDirectory
+from rankspace.training.sections import CHANGEABLE
+from rankspace.training.trackers import check_tracker, make_tracker
+from rankspace.training.trained import end_of, load_weights
+
+SUMMARY = "summary.json"
+
+
+class Outcome(NamedTuple):
+    """A run that is done: its folder, and the results on its card (last, best, test, steps, seconds, stopped)."""
+
+    directory: Path
+    results: dict[str, Any]
+
+
+class Statistic(NamedTuple):
+    """A figure of several runs; `best` and `worst` depend on what the figure is."""
+
+    mean: float
+    deviation: float
+    best: float
+    worst: float
+    num: int
+
+
+def train(
+    config: Config,
+    output: Path | str,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    display: Display | None = None,
+    data: PreparedData | None = None,
+) -> Outcome:
+    """Trains as configured and writes the run to a folder; `rankspace.load` reads it.
+
+    With `resume`, goes on with the run that is there, or begins where there is none; of the configuration only
+    `run.epochs` and what concerns logging may then differ. `data` are in place of those that the configuration names.
+    Under torchrun all processes call it alike. Raises RankspaceError for a folder that exists, data that do not fit and
+    numbers that must not occur; InterruptionError after SIGINT or SIGTERM, when everything is saved.
+    """
+    path, processes = Path(output), join_processes(device)
+    shown = display if display is not None and processes.is_first else Quiet()
+    goes_on = bool(processes.any(resume and path.exists()))
+    if goes_on:
+        config = _resumed_config(config, path)
+    config = config.changed({"data.source": source_name(config.data.source)})
+    check_tracker(config.run.track)
+    with matmul_precision(config.run.precision):
+        found = data if data is not None else load_data(config.data.source)
+        trainer = (_resume if goes_on else _begin)(config, path, found, processes, shown)
+        try:
+            return _run(trainer, path, found)
+        finally:
+            shown.end()
+            trainer.keeper.close()
+
+
+def train_seeds(
+    config: Config, output: Path | str, seeds: Sequence[int], run: Callable[[Config, Path], Outcome]
+) -> tuple[list[Outcome], dict[str, Statistic]]:
+    """Several runs in sub-folders seed-1, ..., each by `run`, and the statistics of their figures (summary.json)."""
+    outcomes = []
+    for seed in seeds:
+        outcomes.append(run(config.changed({"run.seed": seed}), Path(output) / f"seed-{seed}"))
+    found = summary(outcomes)
+    with whole_file(Path(output) / SUMMARY) as file:
+        file.write_text(json.dumps({name: one._asdict() for name, one in found.items()}, indent=1) + "\n")
+    return outcomes, found
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Statistic]:
+    """Mean, standard deviation (of one run zero), best and worst of each figure that all runs have."""
+    found = {}
+    for split, figure, better in (
+        ("best", "perplexity", min),
+        ("best", "f1", max),
+        ("test", "perplexity", min),
+        ("test", "f1", max),
+    ):
+        values = [outcome.results.get(split, {}).get(figure) for outcome in outcomes]
+        if values and all(isinstance(value, int | float) for value in values):
+            worst = max if better is min else min
+            deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+            name = f"{'valid' if split == 'best' else split} {figure}"
+            found[name] = Statistic(statistics.fmean(values), deviation, better(values), worst(values), len(values))
+    return found
+
+
+def build_model(config: Config, vocabulary: Vocabulary, corpus: Corpus) -> Model:
+    """The model of a configuration, its weights drawn with the seed, after it has looked at the training text.
+
+    Raises RankspaceError for a chain on data without <eos>.
+    """
+    torch.manual_seed(config.run.seed)
+    settings = {**config.model.settings, "vocabulary": len(vocabulary)}
+    if "eos" in describe(config.model.name).settings:
+        settings["eos"] = vocabulary.eos
+    model = create(config.model.name, **settings)
+    if model.KIND == "chain" and vocabulary.eos is None:
+        raise RankspaceError(
+            f"train: {model.NAME} ends sentences with <eos>, which the vocabulary has not; prepare the data with --eos."
+        )
+    model.prepare(*_text(corpus, end_of(model)))
+    model.options["precision"] = config.run.precision
+    return model
+
+
+def _text(corpus: Corpus, eos: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens and offsets of a corpus as a model reads them: with <eos> after each sentence, if it has it."""
+    if eos is None:
+        return corpus.tokens, corpus.offsets
+    tokens = np.insert(corpus.tokens, corpus.offsets[1:], eos).astype(np.int32)
+    return tokens, corpus.offsets + np.arange(len(corpus.offsets))
+
+
+def _begin(config: Config, path: Path, data: PreparedData, processes: Processes, display: Display) -> Trainer:
+    processes.by_first(lambda: RunDirectory.refuse(path))  # before the work is done
+    model = build_model(config, data.vocabulary, data[config.data.train]).to(processes.device)
+    seed_process(config.run.seed, processes)
+    trainer = Trainer(config, model, data, processes, Keeper(None), display)
+    card = {
+        "model": {"name": model.NAME, "kind": model.KIND, "settings": model.settings, "weights": model.num_weights},
+        "vocabulary": len(data.vocabulary),
+        "data": data_summary(data),
+        "environment": environment(processes.device, processes.world),
+        "results": {},
+    }
+    first = trainer.checkpoint()
+    run = processes.by_first(lambda: RunDirectory.create(path, config_text(config), card, data.vocabulary, first))
+    return _kept(trainer, run, config, display, 0.0)
+
+
+def _resumed_config(config: Config, path: Path) -> Config:
+    """The configuration of the run, with what may change as given. Raises RankspaceError for other changes."""
+    stored = config_from_text(RunDirectory.open(path).config, str(path / CONFIG))
+    given = config.changed({"data.source": source_name(config.data.source)})
+    for key in given.differences(stored):
+        section, _, name = key.partition(".")
+        if section == "run" and name in CHANGEABLE:
+            continue
+        one, other = flat(given).get(key), flat(stored).get(key)
+        raise RankspaceError(
+            f"train: {key} is {one!r} but {other!r} in {path / CONFIG}; leave it as it is to resume, or choose another "
+            f"folder."
+        )
+    return given
+
+
+def _resume(config: Config, path: Path, data: PreparedData, processes: Processes, display: Display) -> Trainer:
+    run = RunDirectory.open(path)
+    if run.vocabulary() != data.vocabulary:
+        raise RankspaceError(f"train: the vocabulary of the data is not that of {path}; give the data it began with.")
+    checkpoint, notice = run.read_good("last", resuming=True)
+    settings = run.card["model"]["settings"]
+    model = create(config.model.name, **settings)
+    model.options["precision"] = config.run.precision
+    load_weights(model, checkpoint, path)
+    trainer = Trainer(config, model.to(processes.device), data, processes, Keeper(None), display)
+    trainer.load(checkpoint)
+    if processes.is_first:
+        run.forget_metrics_after(checkpoint.step)
+        run.write_config(config_text(config))
+    if notice:
+        display.say(notice)
+    return _kept(trainer, run if processes.is_first else None, config, display, trainer.epochs_done)
+
+
+def _kept(trainer: Trainer, run: RunDirectory | None, config: Config, display: Display, done: float) -> Trainer:
+    tracker = make_tracker(config.run.track, run.path, flat(config)) if run is not None else None
+    trainer.keeper = Keeper(run, tracker, trainer.progress.step)
+    model = trainer.model
+    title = f"{model.NAME}, {model.num_weights:,} weights, on {trainer.processes.device}"
+    if trainer.epochs.num_left_out:
+        title += f"; {trainer.epochs.num_left_out:,} sentences are too short or too long to train on"
+    if not trainer.evaluates:
+        title += f"; there is no split {config.data.valid!r}, so nothing is evaluated"
+    display.begin(title, config.run.epochs, done)
+    if trainer.progress.step:
+        display.say(f"going on from step {trainer.progress.step}")
+    return trainer
+
+
+def _run(trainer: Trainer, path: Path, data: PreparedData) -> Outcome:
+    try:
+        trainer.train()
+    except InterruptionError as stopped:
+        stopped.args = (f"{stopped}; go on with: rankspace train --resume --output {path}",)
+        raise
+    run, progress = trainer.keeper.run, trainer.progress
+    done = {"steps": progress.step, "epochs": progress.epoch, "seconds": round(progress.seconds, 3)}
+    trainer.keeper.result(finished=True, stopped=progress.stopped, **done, **_tested(trainer, path, data))
+    return Outcome(path, run.card["results"] if run is not None else RunDirectory.open(path).card["results"])
+
+
+def _tested(trainer: Trainer, path: Path, data: PreparedData) -> dict[str, Any]:
+    """The best checkpoint on the test split, if there is one."""
+    split, options = trainer.config.data.test, trainer.config.evaluation
+    run = RunDirectory.open(path)
+    if split not in data.splits or run.card["results"].get("steps") == trainer.progress.step:
+        return {}
+    best = run.read("best")
+    own = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    load_weights(trainer.model, best, path)
+    evaluator = Evaluator(
+        data[split], trainer.model.KIND, trainer.processes, max_tokens=options.max_tokens, parse=options.parse
+    )
+    record = {"step": best.step, "epoch": trainer.epoch, "split": split, **evaluator(trainer.model).record()}
+    trainer.model.load_state_dict(own)
+    trainer.display.evaluated(record)
+    return {"test": record}

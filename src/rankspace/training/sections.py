@@ -1,0 +1,124 @@
+"""The sections of a configuration: every option with its default, its bounds and one line for people.
+
+Zero stands for "none" where an option is a limit.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rankspace.training.options import option
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What to train on."""
+
+    source: str = option("", "a folder of prepared data, synthetic or synthetic:SENTENCES")
+    train: str = option("train", "the split to train on")
+    valid: str = option("valid", "the split to evaluate on while training; empty for none")
+    test: str = option("test", "the split to evaluate the best checkpoint on; left out where there is none")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model by name, and its settings."""
+
+    name: str = "rank-pcfg"
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BatchesConfig:
+    """How sentences are put together. Without any budget a batch has 16 sentences."""
+
+    max_tokens: int = option(0, "words in a batch; 0 for no limit", at_least=0)
+    max_sentences: int = option(0, "sentences in a batch; 0 for no limit", at_least=0)
+    padded: bool = option(True, "count sentences times the longest one, not words, against max_tokens")
+    min_length: int = option(
+        1, "shorter sentences are left out of training; trees leave out one word always", at_least=1
+    )
+    max_length: int = option(0, "longer sentences are left out of training; 0 for no limit", at_least=0)
+    accumulate: int = option(1, "batches whose gradients make one step", at_least=1)
+
+
+@dataclass(frozen=True)
+class CurriculumConfig:
+    """Sentences grow longer from epoch to epoch."""
+
+    start: int = option(0, "the longest sentence of the first epoch; 0 for all sentences from the start", at_least=0)
+    growth: int = option(1, "how many words are added to that each epoch", at_least=1)
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """How weights follow gradients, or counts."""
+
+    name: Literal["adam", "adamw", "em"] = option("adam", "adam, adamw, or em for models named direct")
+    learning_rate: float = option(0.001, "at its highest", above=0)
+    beta1: float = option(0.9, "decay of the mean gradient", at_least=0, below=1)
+    beta2: float = option(0.999, "decay of the mean squared gradient", at_least=0, below=1)
+    weight_decay: float = option(0.0, "of adamw", at_least=0)
+    clip: float = option(0.0, "largest norm of the gradient; 0 for no limit", at_least=0)
+    average: float = option(0.0, "decay of the averaged weights that are evaluated; 0 for none", at_least=0, below=1)
+
+
+@dataclass(frozen=True)
+class EMConfig:
+    """Expectation maximisation, with optimiser.name = "em"."""
+
+    batch: Literal["full", "mini"] = option("full", "full: one step an epoch; mini: one for each batch, averaged")
+    decay: float = option(0.7, "mini: step k has the weight (k + offset)^-decay", above=0.5, at_most=1)
+    offset: float = option(2.0, "mini: see decay", at_least=0)
+    pseudo_count: float = option(0.0, "added to every expected count", at_least=0)
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What is made small."""
+
+    normalise: Literal["sentence", "token"] = option("sentence", "the loss of a batch is the mean over these")
+    kl_warm_up: int = option(0, "steps in which the weight of the KL term of compound models rises to 1", at_least=0)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """How the learning rate changes."""
+
+    name: Literal["constant", "plateau", "cosine"] = option(
+        "constant", "plateau: falls when evaluations do not improve; cosine: falls to lowest over the run"
+    )
+    warm_up: int = option(0, "steps in which the rate rises from 0", at_least=0)
+    factor: float = option(0.5, "plateau: what the rate is multiplied by", above=0, below=1)
+    patience: int = option(2, "plateau: evaluations without improvement before that", at_least=1)
+    lowest: float = option(0.0, "the lowest rate, as a share of the highest", at_least=0, below=1)
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """When and how the model is evaluated."""
+
+    every_steps: int = option(0, "steps between evaluations; 0: at the end of each epoch", at_least=0)
+    measure: Literal["perplexity", "s_f1"] = option("perplexity", "what the best checkpoint is best in")
+    parse: bool = option(True, "S-F1, where there are gold trees")
+    max_length: int = option(0, "longer sentences are left out while training; 0 for no limit", at_least=0)
+    max_tokens: int = option(2048, "words in a batch, padding included", at_least=1)
+    patience: int = option(0, "evaluations without improvement before training stops; 0: never", at_least=0)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How long, how exact and what is kept."""
+
+    seed: int = option(1, "of weights, batches and dropout", at_least=0)
+    epochs: int = option(10, "passes over the training data", at_least=1)
+    max_steps: int = option(0, "steps at most; 0 for no limit", at_least=0)
+    precision: Literal["highest", "high", "medium"] = option(
+        "highest", "highest: float32; high: tf32; medium: bfloat16 products"
+    )
+    log_every: int = option(50, "steps between lines of the log", at_least=1)
+    checkpoint_steps: int = option(0, "steps between checkpoints besides those at evaluations; 0: none", at_least=0)
+    checkpoint_minutes: float = option(10.0, "minutes between checkpoints; 0: none by time", at_least=0)
+    track: Literal["none", "tensorboard", "wandb"] = option("none", "where metrics go besides metrics.jsonl")
+
+
+CHANGEABLE = ("epochs", "max_steps", "log_every", "checkpoint_steps", "checkpoint_minutes", "track")  # on resuming

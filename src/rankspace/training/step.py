@@ -1,0 +1,112 @@
+"""One step of training: the one place where weights change."""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rankspace.models import Model
+from rankspace.training.averaging import Average
+from rankspace.training.epochs import Share
+from rankspace.training.optimisers import load_optimiser_tensors, make_optimiser, optimiser_tensors
+from rankspace.training.processes import Processes
+from rankspace.training.sections import OptimiserConfig
+from rankspace.training.watch import Watch
+
+
+@runtime_checkable
+class Step(Protocol):
+    """What the loop asks of a way to train."""
+
+    watch: Watch
+
+    def __call__(self, shares: Sequence[Share], learning_rate: float) -> None:
+        """Learns from the shares of one step."""
+
+    def end_epoch(self) -> None:
+        """Called when all sentences of an epoch have been seen."""
+
+    def evaluated_weights(self) -> AbstractContextManager[None]:
+        """Within, the model has the weights that are to be evaluated and kept."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What resuming needs besides those weights."""
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Goes on from the `tensors` of another; the model has the weights that were evaluated."""
+
+
+class Loss(nn.Module):
+    """The loss of a model as a module's forward, which is what DistributedDataParallel looks after."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, words: Int[Tensor, "batch length"], lengths: tuple[int, ...]) -> Float[Tensor, "batch"]:
+        return self.model.loss(words, lengths)
+
+
+class GradientStep:
+    """zero_grad, forward, backward, clip, optimiser step. Does not wait for the device.
+
+    Each process has the sum of its own losses times the number of processes over the size of the whole batch;
+    DistributedDataParallel takes the mean, which is the gradient of the whole batch.
+    """
+
+    def __init__(self, model: Model, config: OptimiserConfig, processes: Processes) -> None:
+        self.model, self.config = model, config
+        self.watch = Watch(processes.device)
+        self.optimiser = make_optimiser(config, model)
+        self.average = Average(model, config.average) if config.average else None
+        self._parameters = list(model.parameters())
+        self._loss: nn.Module = Loss(model)
+        if processes.world > 1:
+            self._loss = DistributedDataParallel(self._loss, broadcast_buffers=False)
+
+    def __call__(self, shares: Sequence[Share], learning_rate: float) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate
+        self.optimiser.zero_grad()
+        for place, share in enumerate(shares, 1):
+            with self._synchronised(place == len(shares)):
+                losses = self._loss(share.words, share.lengths)
+                (self.watch.losses(losses, share.counts) * share.scale).backward()
+        self.watch.step(nn.utils.clip_grad_norm_(self._parameters, self.config.clip or math.inf))
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.update()
+
+    def _synchronised(self, wanted: bool) -> AbstractContextManager[None]:
+        """Gradients of several batches are added up before processes exchange them."""
+        if wanted or not isinstance(self._loss, DistributedDataParallel):
+            return nullcontext()
+        return self._loss.no_sync()
+
+    def end_epoch(self) -> None:
+        pass
+
+    def evaluated_weights(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.average is None else self.average.in_place()
+
+    def tensors(self) -> dict[str, Tensor]:
+        found = optimiser_tensors(self.optimiser, self.model)
+        if self.average is not None:
+            found["average.num_steps"] = torch.tensor(self.average.num_steps)
+            found |= {f"raw.{name}": weight for name, weight in self.model.named_parameters()}
+        return found
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        load_optimiser_tensors(self.optimiser, self.model, tensors)
+        if self.average is None:
+            return
+        self.average.num_steps = int(tensors["average.num_steps"])
+        with torch.no_grad():
+            for name, weight in self.model.named_parameters():
+                self.average.weights[name].copy_(weight)
+                weight.copy_(tensors[f"raw.{name}"])

@@ -1,0 +1,100 @@
+"""What training adds up and watches on the device: losses, impossible sentences, and numbers that must not occur.
+
+Nothing here waits for the device but `check` and `drain`.
+"""
+
+import math
+from collections import deque
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankspace.errors import RankspaceError
+from rankspace.evaluation.perplexity import ROUNDING
+
+FINE = -1
+
+
+class Place(NamedTuple):
+    """A step and where it was."""
+
+    step: int
+    epoch: int  # from 0
+    batch: int  # number of the last batch of the step in its epoch, from 1
+
+
+class Sums(NamedTuple):
+    """Sums over steps; the first two over sentences of all processes once they are drained."""
+
+    loss: float = 0.0
+    num_impossible: float = 0.0
+    norm: float = 0.0
+    num_steps: float = 0.0
+
+    def plus(self, other: "Sums") -> "Sums":
+        return Sums(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+class NumbersError(RankspaceError):
+    """log p above 0, or a number that is none: the message names step and batch."""
+
+
+class Watch:
+    """Sums of losses and norms of gradients, and the first step at which an invariant broke: log p <= 0, no NaN."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.sums: Float[Tensor, 4] = torch.zeros(4, dtype=torch.float64, device=device)
+        self.bad = torch.full((), FINE, dtype=torch.int64, device=device)
+        self.least = torch.zeros((), dtype=torch.float64, device=device)  # the loss at the first bad step
+        self._recent: deque[Place] = deque()
+
+    def begin(self, place: Place) -> None:
+        """Tells which step comes."""
+        self._recent.append(place)
+
+    def losses(self, losses: Float[Tensor, "batch"], counts: Float[Tensor, "batch"]) -> Float[Tensor, ""]:
+        """The sum of the losses of a batch, impossible sentences left out; added to the sums."""
+        possible = losses < math.inf
+        total = torch.where(possible, losses * counts, 0).sum()
+        with torch.no_grad():
+            found = losses.detach()
+            least = found.min().double()
+            self._blame(found.isnan().any() | (least < -ROUNDING), least)
+            self.sums[0] += total.detach()
+            self.sums[1] += ((found == math.inf) * counts).sum()
+        return total
+
+    def step(self, norm: Float[Tensor, ""]) -> None:
+        """Ends a step, whose gradient had a norm."""
+        self._blame(~norm.isfinite(), torch.zeros_like(self.least))
+        self.sums[2] += norm
+        self.sums[3] += 1
+
+    def _blame(self, wrong: Tensor, least: Tensor) -> None:
+        first = wrong & (self.bad == FINE)
+        self.least.copy_(torch.where(first, least, self.least))
+        self.bad.masked_fill_(first, self._recent[-1].step)
+
+    def check(self, remedy: str) -> None:
+        """Raises NumbersError if any step since the last check was bad."""
+        step = int(self.bad)
+        if step == FINE:
+            self._recent.clear()
+            return
+        place = next((place for place in self._recent if place.step == step), self._recent[-1])
+        least = float(self.least)
+        what = "the gradient is not finite"
+        if math.isnan(least):
+            what = "log p of a sentence is nan"
+        elif least < -ROUNDING:
+            what = f"log p of a sentence is {-least:.4g}, above 0"
+        where = f"step {place.step} (epoch {place.epoch + 1}, batch {place.batch})"
+        raise NumbersError(f"train: {where}: {what}; {remedy}")
+
+    def drain(self) -> Sums:
+        """The sums since the last time, which begin again."""
+        found = Sums(*self.sums.tolist())
+        self.sums.zero_()
+        return found

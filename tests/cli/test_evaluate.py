@@ -1,0 +1,176 @@
+"""`rankspace evaluate`: the scores of models and of files, and one line for every mistake."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rankspace
+from cli.tiny_runs import TREEBANK, Run, make_run, prepared
+from rankspace.data import Vocabulary
+from rankspace.evaluation import chain_perplexity, many_to_one, score, tree_perplexity
+from rankspace.trees import Tree
+
+GOLD = [Tree.parse(text) for text in TREEBANK]
+SENTENCES = [[str(word) for word in tree.words] for tree in GOLD]
+GOLD_FILE = "(S (NP the dog) (VP sees (NP the cat)))\n(S dogs (VP bark loudly))\n"
+
+
+class TestModels:
+    def test_a_grammar(self, command: Run, grammar: str, data: str) -> None:
+        ran = command("evaluate", grammar, data, "--json")
+        assert (ran.code, ran.err) == (0, "")
+        found = json.loads(ran.out)
+        trained = rankspace.load(grammar)
+        expected = tree_perplexity(trained.log_prob(SENTENCES), map(len, SENTENCES))
+        assert found["perplexity"]["perplexity"] == pytest.approx(expected.perplexity, rel=1e-5)
+        assert found["perplexity"]["num_skipped"] == 1
+        scores = score(GOLD, trained.parse(SENTENCES))
+        assert found["parsing"] == json.loads(json.dumps(scores.to_json()))
+        assert found["bounds"]["oracle"] == {"s_f1": 100, "s_f1_longer": 100, "corpus_f1": 100}
+        assert {name: found[name] for name in ("run", "data", "split", "checkpoint", "step", "model")} == {
+            "run": grammar,
+            "data": data,
+            "split": "test",
+            "checkpoint": "best",
+            "step": 7,
+            "model": "direct",
+        }
+
+    def test_tags_of_a_grammar_are_preterminals(self, command: Run, grammar: str, data: str) -> None:
+        found = json.loads(command("evaluate", grammar, data, "--json").out)["tags"]
+        parsed = [Tree.parse(line) for line in self.labelled(command, grammar)]
+        tags = [[str(n.symbol)[3:] for n in tree.nodes if n.end - n.begin == 1] for tree in parsed]
+        gold = [[str(n.symbol) for n in tree.nodes if n.end - n.begin == 1] for tree in GOLD[:3]]
+        expected = many_to_one(gold, tags).to_json()  # here the likeliest symbols of words are those of the MBR trees
+        assert {**found, "mapping": None} == {**expected, "mapping": None}
+
+    def labelled(self, command: Run, grammar: str) -> list[str]:
+        text = "".join(" ".join(words) + "\n" for words in SENTENCES[:3])
+        return command("parse", grammar, "--labels", given=text).out.splitlines()
+
+    @pytest.mark.parametrize("model", ["chain", "rank-hmm", "vl-hmm"])
+    def test_chains(self, command: Run, runs: Path, data: str, model: str) -> None:
+        found = json.loads(command("evaluate", str(runs / model), data, "--split", "train", "--json").out)
+        log_probs = rankspace.load(runs / model).log_prob(SENTENCES)
+        expected = chain_perplexity(log_probs, [len(words) + 1 for words in SENTENCES])
+        assert found["perplexity"]["perplexity"] == pytest.approx(expected.perplexity, rel=1e-5)
+        assert (found["parsing"], found["bounds"]) == (None, None)
+        assert found["tags"]["num_words"] == 13
+
+    def test_for_people(self, command: Run, grammar: str, data: str) -> None:
+        rows = [line.split() for line in command("evaluate", grammar, data).out.splitlines()]
+        assert ["left", "out,", "of", "one", "word", "1"] in rows
+        assert ["binarised", "gold", "100.00", "100.00", "100.00"] in rows
+        assert any(row[:2] == ["NP", "4"] for row in rows)
+        assert any(row[:3] == ["many-to-one", "tag", "accuracy"] for row in rows)
+
+    def test_longer_sentences_are_left_out_and_counted(self, command: Run, grammar: str, data: str) -> None:
+        found = json.loads(command("evaluate", grammar, data, "--max-length", "2", "--json").out)
+        assert (found["num_too_long"], found["perplexity"]["num_sentences"]) == (2, 1)
+        assert "longer than --max-length  2" in command("evaluate", grammar, data, "--max-length", "2").out
+
+    def test_impossible_sentences_are_told(self, command: Run, grammar: str, tmp_path: Path) -> None:
+        folder = prepared(tmp_path / "data", trees=[*TREEBANK, "(S (NN dog) (RB never))"])
+        found = json.loads(command("evaluate", grammar, folder, "--json").out)
+        assert (found["perplexity"]["perplexity"], found["perplexity"]["num_impossible"]) == ("inf", 1)
+        assert (found["parsing"]["num_unparsed"], found["tags"]["num_words"]) == (1, 12)
+        rows = [line.split() for line in command("evaluate", grammar, folder).out.splitlines()]
+        assert ["perplexity", "inf"] in rows
+        assert ["impossible", "1"] in rows
+
+    def test_data_of_the_training_by_default(self, command: Run, data: str, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "run", "direct", source=data, of="simple-pcfg", nonterminals=2, preterminals=3)
+        assert json.loads(command("evaluate", str(run), "--json").out)["data"] == data
+
+    def test_a_damaged_checkpoint(self, command: Run, data: str, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "run", "direct", of="simple-pcfg", nonterminals=2, preterminals=3)
+        folder = run / "checkpoints"
+        (folder / "last").rename(folder / "previous")
+        (folder / "last").mkdir()
+        message = f"{folder / 'last'}: is no checkpoint: it has no state.json; choose another checkpoint, or"
+        ran = command("evaluate", str(run), data, "--checkpoint", "last")
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith(f"error: {message}")
+        ran = command("evaluate", str(run), data, "--checkpoint", "last", "--fallback", "--json")
+        assert (ran.code, json.loads(ran.out)["step"]) == (0, 7)
+        assert ran.err.endswith("Took the previous one, of step 7.\n")
+
+    def test_a_sentence_that_memory_does_not_hold(
+        self, command: Run, grammar: str, data: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("rankspace.cli.memory.memory", lambda device: 300)
+        ran = command("evaluate", grammar, data)
+        message = "the chart of 5 words takes 0.0 GB at least, and there are 0.0; divide the sentence, or leave it out."
+        assert ran == (2, "", f"error: {data}: test sentence 1: {message}\n")
+        assert command("evaluate", grammar, data, "--max-length", "2").code == 0
+
+
+class TestFiles:
+    def test_scores_beside_bounds(self, command: Run) -> None:
+        Path("gold").write_text(GOLD_FILE)
+        Path("predicted").write_text("(X (X the dog) (X (X sees the) cat))\n()\n")
+        found = json.loads(command("evaluate", "--predicted", "predicted", "--gold", "gold", "--json").out)
+        assert found["parsing"]["by_label"]["NP"] == {"num_gold": 2, "num_found": 1, "recall": 50}
+        assert found["parsing"]["num_unparsed"] == 1
+        assert found["parsing"]["s_f1"] == pytest.approx(100 / 3)
+        assert found["bounds"]["right_branching"]["s_f1_longer"] == pytest.approx(250 / 3)
+
+    def test_brackets_without_symbols(self, command: Run) -> None:
+        Path("gold").write_text("((the dog) (sees (the cat)))\n")
+        Path("predicted").write_text("((the dog) (sees (the cat)))\n")
+        options = ["--unlabelled", "--gold-unlabelled"]
+        ran = command("evaluate", "--predicted", "predicted", "--gold", "gold", *options)
+        assert ["predicted", "100.00", "100.00", "100.00"] in [line.split() for line in ran.out.splitlines()]
+
+    def test_the_seed_is_that_of_random_trees(self, command: Run) -> None:
+        Path("gold").write_text(GOLD_FILE)
+        Path("predicted").write_text("()\n()\n")
+        found = [
+            json.loads(command("evaluate", "--predicted", "predicted", "--gold", "gold", "--json", "--seed", seed).out)
+            for seed in ("1", "1", "5")
+        ]
+        assert found[0] == found[1]
+        assert found[0]["bounds"]["random"] != found[2]["bounds"]["random"]
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["no", "DATA"], "no: is no run: it has no card.json; make one with rankspace train."),
+            (["RUN", "no"], "no: is no prepared data: it has no card.json; make it with data prepare."),
+            (["RUN"], "{RUN}: does not say what it was trained on; give DATA."),
+            (["RUN", "DATA", "--split", "dev"], "prepared data: there is no split 'dev'; there are train, test."),
+            (
+                ["RUN", "other"],
+                "other: its vocabulary of 5 words is not that of {RUN}, of 8; prepare it with --vocabulary "
+                "{RUN}/vocabulary.txt.",
+            ),
+            (["RUN", "DATA", "--gold", "gold"], "evaluate: give either RUN and DATA or --predicted and --gold, not"),
+            (["--gold", "gold"], "evaluate: --predicted and --gold go together; give both."),
+            (["--json"], "evaluate: there is nothing to evaluate; give RUN and DATA, or --predicted and --gold."),
+            (["RUN", "DATA", "--unlabelled"], "evaluate: --unlabelled and --gold-unlabelled are for --predicted and"),
+            (["--gold", "gold", "--predicted", "no"], "no: cannot be read (No such file or directory)."),
+            (["--gold", "gold", "--predicted", "latin"], "latin: is not UTF-8 (byte 4); convert it first."),
+            (
+                ["--gold", "gold", "--predicted", "bare"],
+                "bare, line 1: 2 words, but line 1 of gold has 5; if its brackets have no symbols, say --unlabelled.",
+            ),
+            (
+                ["--gold", "gold", "--predicted", "short"],
+                "gold, line 2: this tree has no partner; gold has 2 trees but",
+            ),
+        ],
+    )
+    def test_one_line(self, command: Run, grammar: str, data: str, arguments: list[str], message: str) -> None:
+        prepared(Path("other"), Vocabulary(("<unk>", "the", "dog", "sees", "cat")))
+        Path("gold").write_text(GOLD_FILE)
+        Path("latin").write_bytes(b"(caf\xe9 x)\n")
+        Path("bare").write_text("((the dog) (sees (the cat)))\n(dogs (bark loudly))\n")
+        Path("short").write_text("(X the dog sees the cat)\n")
+        paths = {"RUN": grammar, "DATA": data}
+        ran = command("evaluate", *(paths.get(each, each) for each in arguments))
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.replace(grammar, "{RUN}").startswith(f"error: {message}")
+        assert ran.err.count("\n") == 1

@@ -1,0 +1,68 @@
+"""The help of every command: at once, with examples, and without what only the work itself needs."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from cli.tiny_runs import Run
+from rankspace.cli.app import app
+
+resource: Any = pytest.importorskip("resource")
+
+SOURCE = Path(__file__).parents[2] / "src"
+OURS = ("evaluate", "parse", "score", "sample", "info", "show tree", "show heat-map", "show curves", "show words")
+HEAVY = {"torch", "numpy", "safetensors", "jaxtyping", "matplotlib", "nltk", "tensorly", "triton", "wandb"}
+BARE = "import typer\napp = typer.Typer()\n@app.command()\ndef f(x: int = 1): 'x'\napp(['--help'])"
+HELP = "from rankspace.cli import main\nmain(['parse', '--help'])"
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The names of all commands."""
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+
+
+def run_python(code: str) -> tuple[str, float]:
+    """What it prints, and the seconds of work it takes: time itself depends on what else the machine does."""
+    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert result.returncode == 0, result.stderr
+    return result.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_no_help_loads_what_the_work_needs() -> None:
+    names = list(commands(get_command(app)))
+    assert {name.split()[-1] for name in OURS} <= {path[-1] for path in names}
+    code = (
+        "import sys\nfrom contextlib import suppress\nfrom rankspace.cli import main\n"
+        f"for path in {names!r}:\n    with suppress(SystemExit):\n        main([*path, '--help'])\n"
+        f"print('LOADED', {HEAVY!r} & set(sys.modules))"
+    )
+    assert run_python(code)[0].endswith("LOADED set()\n")
+
+
+def test_help_takes_half_a_second() -> None:
+    """Where printing an empty help takes typer a quarter of a second; on slower machines as much longer."""
+    bare = min(run_python(BARE)[1] for _ in range(3))
+    assert min(run_python(HELP)[1] for _ in range(3)) < max(0.5, 2 * bare)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_help_shows_examples(command: Run, name: str) -> None:
+    assert f"rankspace {name} " in command(*name.split(), "--help").out

@@ -1,0 +1,82 @@
+"""`rankspace info`: runs, models, presets, and what is installed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli.tiny_runs import Run, make_run
+from rankspace import __version__
+from rankspace.models import describe
+from rankspace.models.registry import MODELS
+from rankspace.training.config import flat, load_preset, preset_names
+
+
+def test_what_is_installed(command: Run) -> None:
+    ran = command("info", "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, ran.err) == (0, "")
+    assert (found["rankspace"], found["torch"]) == (__version__, torch.__version__)
+    assert found["device"] == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert set(found["packages"]) == {"matplotlib", "nltk", "tensorly", "triton", "tensorboard", "wandb"}
+    rows = [line.split() for line in command("info").out.splitlines()]
+    assert ["rankspace", __version__] in rows
+    assert ["threads", str(torch.get_num_threads())] in rows
+
+
+def test_models(command: Run) -> None:
+    found = json.loads(command("info", "--models", "--json").out)["models"]
+    assert [each["name"] for each in found] == list(MODELS)
+    assert found[0] == {
+        "name": "rank-pcfg",
+        "kind": "tree",
+        "description": describe("rank-pcfg").about,
+        "settings": describe("rank-pcfg").settings,
+    }
+    text = command("info", "--models").out
+    assert "rank-pcfg (tree): low-rank PCFG in rank space" in text
+    assert "    nonterminals 4,500, preterminals 9,000, rank 1,000, size 256" in text
+
+
+def test_presets(command: Run) -> None:
+    found = {each["name"]: each for each in json.loads(command("info", "--presets", "--json").out)["presets"]}
+    assert list(found) == preset_names()
+    assert found["demo"]["config"] == flat(load_preset("demo"))
+    assert "model.rank" in found["demo"]["changed"]
+    assert "demo: rank-pcfg\n    data.source synthetic:" in command("info", "--presets").out
+
+
+class TestRun:
+    def test_json(self, command: Run, grammar: str) -> None:
+        found = json.loads(command("info", grammar, "--json").out)
+        card = json.loads(Path(grammar, "card.json").read_text())
+        assert {name: found[name] for name in card} == card
+        assert found["num_weights"] == 3 + 3 * 5 + 2 * 5 * 7 + 4 * 8
+        assert found["checkpoints"] == {"last": {"step": 7}}
+        assert found["config"]["model.of"] == "rank-pcfg"
+
+    def test_for_people(self, command: Run, grammar: str) -> None:
+        rows = [line.split() for line in command("info", grammar).out.splitlines()]
+        assert ["model", "direct,", "120", "weights"] in rows
+        assert ["train", "4", "14"] in rows
+        assert ["best", "perplexity", "12.5,", "split", "valid"] in rows
+        assert ["last", "7", "whole"] in rows
+
+    def test_a_damaged_checkpoint_is_told(self, command: Run, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "run", "direct", of="hmm", states=2, eos=1)
+        (run / "checkpoints" / "last" / "state.json").write_text("{")
+        found = json.loads(command("info", str(run), "--json").out)
+        assert "is damaged (no JSON)" in found["checkpoints"]["last"]["problem"]
+        assert command("info", str(run)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no"], "no: is no run: it has no card.json; make one with rankspace train."),
+        (["--models", "--presets"], "info: RUN, --models and --presets are different questions; ask one at a time."),
+    ],
+)
+def test_mistakes(command: Run, arguments: list[str], message: str) -> None:
+    assert command("info", *arguments) == (2, "", f"error: {message}\n")

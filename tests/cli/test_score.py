@@ -1,0 +1,93 @@
+"""`rankspace score`: log-probabilities and surprisals."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+import rankspace
+from cli.tiny_runs import Run
+from rankspace.evaluation import chain_perplexity, tree_perplexity
+
+TEXT = "The dog sees the cat\n\ndog\nthe never\nthe dog\n"
+SENTENCES = [line.split() for line in TEXT.splitlines() if line]
+
+
+def test_a_grammar(command: Run, grammar: str) -> None:
+    ran = command("score", grammar, given=TEXT)
+    found = rankspace.load(grammar).log_prob(SENTENCES)
+    rows = [line.split("\t") for line in ran.out.splitlines()]
+    assert rows[1] == [""]
+    assert [float(row[0]) for row in rows if len(row) > 1] == pytest.approx(found, abs=1e-5)
+    assert [row[1].split() for row in rows if len(row) > 1] == SENTENCES
+    perplexity = tree_perplexity(found, map(len, SENTENCES))
+    assert ran.err == (
+        f"4 sentences, 10 words: log p {perplexity.log_prob:.4f} (base e), perplexity {perplexity.of_possible:.4f}; "
+        f"1 of one word left out of both; 1 impossible left out of both\n"
+    )
+
+
+def test_a_chain_in_bits(command: Run, chain: str) -> None:
+    ran = command("score", chain, "--base", "2", given=TEXT)
+    found = rankspace.load(chain).log_prob(SENTENCES)
+    values = [float(line.split("\t")[0]) for line in ran.out.splitlines() if line]
+    assert values == pytest.approx([value / math.log(2) for value in found], abs=1e-5)
+    perplexity = chain_perplexity(found, [len(words) + 1 for words in SENTENCES])
+    assert f"(base 2), perplexity {perplexity.of_possible:.4f}; 1 impossible left out of both\n" in ran.err
+
+
+def test_json_lines(command: Run, chain: str) -> None:
+    ran = command("score", chain, "--json", "-q", given=TEXT)
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    assert found[1] == {"number": 2, "words": [], "log_prob": None}
+    assert found[3] == {"number": 4, "words": ["the", "never"], "log_prob": "-inf"}
+    assert ran.err == ""
+
+
+class TestSurprisal:
+    def test_a_line_for_each_word(self, command: Run, chain: str) -> None:
+        rows = [line.split("\t") for line in command("score", chain, "--surprisal", given=TEXT).out.splitlines()]
+        assert [row[:4] for row in rows[4:9]] == [
+            ["1", "5", "cat", "<unk>"],
+            ["1", "6", "<eos>", "<eos>"],
+            [""],
+            ["3", "1", "dog", "dog"],
+            ["3", "2", "<eos>", "<eos>"],
+        ]
+        found = rankspace.load(chain).surprisal(SENTENCES[:1])[0]
+        assert [float(row[4]) for row in rows[:6]] == pytest.approx(found, abs=1e-5)
+        assert [row[4] for row in rows if row[0] == "4"][1:] == ["inf", "inf"]
+
+    @pytest.mark.parametrize("base", ["2", "e", "10"])
+    def test_json(self, command: Run, runs: Path, base: str) -> None:
+        ran = command("score", str(runs / "rank-hmm"), "--surprisal", "--json", "--base", base, given=TEXT)
+        found = [json.loads(line) for line in ran.out.splitlines()]
+        assert found[0]["seen"] == ["the", "dog", "sees", "the", "<unk>", "<eos>"]
+        assert all(-sum(each["surprisal"]) == pytest.approx(each["log_prob"]) for each in found if each["words"])
+
+    def test_a_grammar_has_none(self, command: Run, grammar: str) -> None:
+        ran = command("score", grammar, "--surprisal", given=TEXT)
+        message = "surprisal: direct is a tree; this is for chains, which read word by word."
+        assert ran == (2, "", f"error: {message}\n")
+
+
+def test_words_of_a_treebank(command: Run, chain: str) -> None:
+    trees = "(S (NP (DT the) (NN dog)) (VP (VB sleeps)) (. .))\n"
+    expected = command("score", chain, given="the dog sleeps\n")
+    assert command("score", chain, "--trees", "--clean", given=trees) == expected
+    assert re.search("\tthe dog sleeps [.]\n$", command("score", chain, "--trees", given=trees).out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CHAIN", "--base", "3"], "score: base is '3'; give e, 2 or 10."),
+        (["CHAIN", "no.txt"], "no.txt: No such file or directory."),
+        (["no"], "no: is no run: it has no card.json; make one with rankspace train."),
+    ],
+)
+def test_mistakes(command: Run, chain: str, arguments: list[str], message: str) -> None:
+    ran = command("score", *(chain if each == "CHAIN" else each for each in arguments))
+    assert ran == (2, "", f"error: {message}\n")

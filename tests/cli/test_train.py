@@ -1,0 +1,158 @@
+"""`rankspace train`: what it writes and prints, and one line with exit code 2 for every mistake."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import rankspace
+from rankspace.cli import main
+from rankspace.training import RunDirectory, preset_names
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+CONFIG = """
+[data]
+source = "synthetic:30"
+
+[model]
+name = "rank-hmm"
+states = 4
+rank = 3
+size = 4
+
+[run]
+epochs = 1
+log_every = 1
+"""
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Runs the command in this process, in a folder of its own, with a configuration, as if output went to a file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("rankspace.training.keeping.draw_curves", lambda run: None)
+    Path("config.toml").write_text(CONFIG)
+
+    def command(*arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as left:
+            main(("train", *arguments))
+        assert isinstance(left.value.code, int)
+        return Ran(left.value.code, *capsys.readouterr())
+
+    return command
+
+
+def test_a_run(run: Run) -> None:
+    ran = run("--config", "config.toml", "-o", "out", "--device", "cpu", "--set", "run.max_steps=2", "--seed", "5")
+    assert ran.code == 0
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert ["step", "perplexity", "S-F1", "corpus", "F1", "sentences"] in rows
+    assert ["run", "out"] in rows
+    assert ran.err.splitlines()[0].startswith("rank-hmm, ")
+    assert ran.err.splitlines()[1].startswith("step 1  epoch 1  train  loss ")
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "card.json",
+        "checkpoints",
+        "config.toml",
+        "metrics.jsonl",
+        "vocabulary.txt",
+    ]
+    trained = rankspace.load("out")
+    assert (trained.config.run.seed, trained.config.run.max_steps, trained.config.data.source) == (5, 2, "synthetic:30")
+
+
+def test_json_and_resuming(run: Run) -> None:
+    first = run("--config", "config.toml", "-o", "out", "--device", "cpu", "--quiet", "--json")
+    assert (first.code, first.err) == (0, "")
+    results = json.loads(first.out)
+    assert results["directory"] == "out"
+    assert results["epochs"] == 1
+    more = run("--resume", "-o", "out", "--device", "cpu", "--set", "run.epochs=2", "--json", "--quiet")
+    assert json.loads(more.out)["epochs"] == 2
+    assert json.loads(more.out)["steps"] == 2 * results["steps"]
+    assert RunDirectory.open(Path("out")).metrics()[-1]["epoch"] == 2
+
+
+def test_seeds(run: Run) -> None:
+    ran = run("--config", "config.toml", "-o", "out", "--device", "cpu", "-q", "--json", "--seeds", "1,2,3")
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    assert [each["directory"] for each in found["runs"]] == ["out/seed-1", "out/seed-2", "out/seed-3"]
+    values = [each["test"]["perplexity"] for each in found["runs"]]
+    summary = found["summary"]["test perplexity"]
+    assert summary["mean"] == pytest.approx(sum(values) / 3)
+    assert (summary["best"], summary["worst"], summary["num"]) == (min(values), max(values), 3)
+    assert json.loads(Path("out/summary.json").read_text())["test perplexity"] == summary
+    again = run("--config", "config.toml", "-o", "out", "--device", "cpu", "-q", "--resume", "--seeds", "1,2,3")
+    rows = [line.split() for line in again.out.splitlines()]
+    shown = [f"{summary[name]:.2f}" for name in ("mean", "deviation", "best", "worst")]
+    assert ["test", "perplexity", *shown, "3"] in rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-o", "out"), "train: there is no configuration; give --preset NAME, --config FILE, or --resume a run."),
+        (("--preset", "demo"), "train: there is no place for the run; give --output DIR."),
+        (
+            ("--preset", "demo", "--config", "config.toml", "-o", "out"),
+            "train: both --preset and --config are given; give one of them.",
+        ),
+        (
+            ("--preset", "domo", "-o", "out"),
+            f"config: there is no preset 'domo'; there are {', '.join(preset_names())}.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--set", "run.epoch=3"),
+            "config: there is no key run.epoch; did you mean run.epochs?",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--seeds", "1,x"),
+            "train: --seeds is '1,x'; give different whole numbers with commas, such as 1,2,3.",
+        ),
+        (
+            ("nowhere", "--config", "config.toml", "-o", "out"),
+            "{here}/nowhere: is no prepared data: it has no card.json; make it with data prepare.",
+        ),
+        (
+            ("synthetic:many", "--config", "config.toml", "-o", "out"),
+            "train: 'synthetic:many' has no number of sentences; write synthetic:2000.",
+        ),
+        (
+            ("--preset", "hmm", "-o", "out"),
+            "train: there are no data; give a prepared folder, synthetic or synthetic:SENTENCES.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--device", "cuda"),
+            "train: --device is cuda, but torch sees no CUDA device; use --device cpu.",
+        ),
+    ],
+)
+def test_mistakes(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"error: {message.format(here=Path.cwd())}\n"
+    assert not Path("out").exists()
+
+
+def test_prepared_data(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.txt").write_text("The dog sleeps\nThe cat sleeps\n" * 4)
+    with pytest.raises(SystemExit):
+        main(("data", "prepare", "train.txt", "-o", "prepared", "--lower-case", "--eos"))
+    capsys.readouterr()
+    assert run("prepared", "--config", "config.toml", "-o", "out", "--device", "cpu", "-q").code == 0
+    trained = rankspace.load("out")
+    assert trained.encode([["THE", "Dog"]])[0].tolist() == [[2, 3, 4, 1]] or trained.encode([["THE"]])[1] == [2]
+    assert trained.config.data.source == str(Path.cwd() / "prepared")

@@ -1,0 +1,188 @@
+"""Each kernel of the chain against the plain-torch function beside it."""
+
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs triton")
+
+from kernels.charts import DEVICE
+from rankspace.inference.ragged import ragged
+from rankspace.kernels.chain_ends import (
+    ends,
+    ends_by_torch,
+    lay_words,
+    lay_words_by_torch,
+    smallest_outputs,
+    smallest_outputs_by_torch,
+)
+from rankspace.kernels.chain_steps import first_step, linked_step, linked_step_by_torch, step, step_by_torch
+from rankspace.kernels.chain_steps_back import (
+    linked_step_back,
+    linked_step_back_by_torch,
+    step_back,
+    step_back_by_torch,
+)
+from rankspace.kernels.chain_table import Chain, Slopes, new_chain, new_slopes
+from rankspace.models.fast_chain import _rows
+
+CLOSE = {"rtol": 1e-5, "atol": 0.0}
+RANKS = [1, 3, 37, 515]
+LENGTHS = {1: (1, 2), 3: (3, 0, 4, 1), 37: (4, 2, 4), 515: (3,) * 17}
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(shape, generator=generator).to(DEVICE)
+
+
+def random_link(rank: int) -> torch.Tensor:
+    return random(rank, rank).softmax(1)
+
+
+def empty_chain(rank: int, lengths: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Chain:
+    """Nothing is written to it but NaN."""
+    chain = new_chain(_rows(ragged(lengths, DEVICE)), random(rank).softmax(0), dtype)
+    for table in (chain.words, chain.log_scale, chain.outputs, chain.vectors):
+        table.fill_(math.nan)
+    return chain
+
+
+def filled_chain(rank: int, lengths: tuple[int, ...], dtype: torch.dtype = torch.float32, peak: float = 1.0) -> Chain:
+    chain = empty_chain(rank, lengths, dtype)
+    lay_words_by_torch(chain, peak * random(chain.rows.num_tokens, rank, seed=1))
+    step_by_torch(chain, 0)
+    for time in range(1, chain.rows.longest):
+        linked_step_by_torch(chain, time, random_link(rank).T.to(dtype))
+    return chain
+
+
+def up_to(chain: Chain, time: int) -> Chain:
+    """A copy that knows nothing of a time and what follows."""
+    copy = empty_chain(len(chain.start), tuple(chain.rows.length.tolist()), chain.vectors.dtype)
+    first = chain.rows.first(time)
+    copy.words.copy_(chain.words)
+    copy.log_scale.copy_(chain.log_scale)
+    for name in ("outputs", "vectors", "top"):
+        getattr(copy, name)[:first] = getattr(chain, name)[:first]
+    return copy
+
+
+def same_time(found: Chain, expected: Chain, time: int) -> None:
+    rows = slice(expected.rows.first(time), expected.rows.first(time) + expected.rows.alive(time))
+    torch.testing.assert_close(found.outputs[rows], expected.outputs[rows], **CLOSE)
+    torch.testing.assert_close(found.vectors[rows].float(), expected.vectors[rows].float(), **CLOSE)
+    assert bool(((found.top[rows] - expected.top[rows]).abs() < 256).all())  # units in the last place
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_words(rank: int) -> None:
+    found, expected = (empty_chain(rank, LENGTHS[rank]) for _ in range(2))
+    log_words = 30 * random(found.rows.num_tokens, rank)
+    log_words[1] = -math.inf
+    lay_words(found, log_words)
+    lay_words_by_torch(expected, log_words)
+    torch.testing.assert_close(found.words, expected.words, rtol=1e-5, atol=1e-37)
+    assert torch.equal(found.log_scale, expected.log_scale)
+    assert float(found.log_scale[1]) == -math.inf
+    assert not bool(found.words[1].any())
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_steps(rank: int) -> None:
+    expected, link = filled_chain(rank, LENGTHS[rank]), random_link(rank)
+    for time in range(expected.rows.longest):
+        found, linked = up_to(expected, time), up_to(expected, time)
+        if time == 0:
+            first_step(found)
+        else:
+            first = found.rows.first(time - 1)
+            step(found, time, found.vectors[first : first + found.rows.alive(time)] @ link)
+            linked_step(linked, time, link.T.contiguous())
+            same_time(linked, expected, time)
+        same_time(found, expected, time)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_smallest_outputs(rank: int) -> None:
+    """Zeros of the start are no loss."""
+    chain = filled_chain(rank, LENGTHS[rank])
+    chain.outputs[0, rank // 2] = 0
+    chain.outputs[-1, rank // 2] = 0
+    found = smallest_outputs(chain)
+    assert torch.equal(found, smallest_outputs_by_torch(chain))
+    assert float(found[-1]) == 0
+    assert float(found[0]) > 0
+
+
+def slopes_of(chain: Chain) -> Slopes:
+    slopes = new_slopes(chain, random(chain.rows.num_sentences))
+    slopes.of_sums.fill_(math.nan)
+    slopes.of_words.fill_(math.nan)
+    return slopes
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_steps_back(rank: int) -> None:
+    chain, link = filled_chain(rank, LENGTHS[rank]), random_link(rank)
+    chain.outputs[0, rank // 2] = 0
+    expected = slopes_of(chain)
+    for time in range(chain.rows.longest - 1, -1, -1):
+        first, later = chain.rows.first(time + 1), chain.rows.alive(time + 1)
+        sums = expected.of_sums[first : first + later] @ link.T if later else None
+        found, linked = (Slopes(*(each.clone() for each in expected)) for _ in range(2))
+        step_back(chain, found, time, sums)
+        if later:
+            linked_step_back(chain, linked, time, link)
+            linked_step_back_by_torch(chain, expected, time, link)
+        else:
+            step_back_by_torch(chain, expected, time, None)
+        for each in (found, linked) if later else (found,):
+            rows = slice(chain.rows.first(time), chain.rows.first(time) + chain.rows.alive(time))
+            for one, other in zip(each[1:], expected[1:], strict=True):
+                torch.testing.assert_close(one[rows], other[rows], rtol=1e-4, atol=1e-5)  # of either sign
+
+
+@pytest.mark.parametrize("peak", [1.0, 12.0])
+@pytest.mark.parametrize("rank", RANKS)
+def test_ends(rank: int, peak: float) -> None:
+    chain = filled_chain(rank, LENGTHS[rank], peak=peak)
+    found, expected = ends(chain), ends_by_torch(chain)
+    torch.testing.assert_close(found.total, expected.total, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(found.log_z, expected.log_z, rtol=1e-12, atol=1e-6)
+    assert torch.equal(found.lost, expected.lost)
+    assert not bool(found.lost.any())
+
+
+def test_sentences_that_are_lost_impossible_or_empty() -> None:
+    chain = filled_chain(3, (3, 3, 2, 3, 0, 1))
+    places = {sentence: place for place, sentence in enumerate(chain.rows.sentence.tolist())}
+    chain.outputs[chain.rows.first(2) + places[0], 1] = 1e-38  # lost on the way
+    chain.log_scale[chain.rows.first(1) + places[1]] = -math.inf  # a word that no rank can have
+    chain.outputs[chain.rows.first(1) + places[2]] = 1e-36  # a low Z
+    chain.outputs[chain.rows.first(0) + places[5], 1] = 0  # a rank that the start leaves out
+    for found in (ends(chain), ends_by_torch(chain)):
+        assert found.lost.tolist() == [True, False, True, False, False, False]
+        assert (found.log_z == -math.inf).tolist() == [False, True, False, False, False, False]
+        assert float(found.log_z[4]) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rank", [37, 515, 1024])
+@pytest.mark.parametrize("num_sentences", [3, 17, 40, 70])
+def test_steps_in_bfloat16(rank: int, num_sentences: int) -> None:
+    expected = filled_chain(rank, (3,) * num_sentences, torch.bfloat16)
+    link, slopes = random_link(rank).bfloat16(), slopes_of(expected)
+    for time in (1, 2):
+        found = up_to(expected, time)
+        linked_step(found, time, link.T.contiguous())
+        rows = slice(expected.rows.first(time), expected.rows.first(time) + num_sentences)
+        torch.testing.assert_close(found.outputs[rows], expected.outputs[rows], rtol=1e-4, atol=0.0)
+    step_back_by_torch(expected, slopes, 2, None)
+    found_slopes = Slopes(*(each.clone() for each in slopes))
+    linked_step_back(expected, found_slopes, 1, link)
+    linked_step_back_by_torch(expected, slopes, 1, link)
+    rows = slice(num_sentences, 2 * num_sentences)
+    torch.testing.assert_close(found_slopes.of_words[rows], slopes.of_words[rows], rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(found_slopes.of_sums[rows], slopes.of_sums[rows], rtol=2e-2, atol=1e-6)

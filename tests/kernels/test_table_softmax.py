@@ -1,0 +1,137 @@
+"""Tables of probabilities from logits against the plain-torch functions beside the kernels."""
+
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs triton")
+
+from kernels.charts import DEVICE
+from rankspace.kernels import table_softmax
+from rankspace.kernels.dropping import kept_by_torch, lots_by_torch
+from rankspace.kernels.link_rows import normalised, normalised_by_torch
+from rankspace.kernels.rectifying import passed_back, passed_back_by_torch, plus_rectified, plus_rectified_by_torch
+from rankspace.kernels.table_softmax import (
+    TINY,
+    softmax_rows,
+    softmax_rows_backward,
+    softmax_rows_backward_by_torch,
+    softmax_rows_by_torch,
+)
+
+CLOSE = {"rtol": 3e-6, "atol": 0.0}  # exp of differences up to about 20
+SIZES = [(1, 1), (3, 7), (5, 64), (2, 131)]
+
+
+def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return (scale * torch.randn(shape, generator=generator)).to(DEVICE)
+
+
+def seed_of(number: int) -> torch.Tensor:
+    return torch.tensor(number, dtype=torch.int64, device=DEVICE)
+
+
+def poisoned(num_rows: int, num_columns: int) -> torch.Tensor:
+    """A table whose rows have gaps between them."""
+    return torch.full((num_rows, num_columns + 3), math.nan, device=DEVICE)[:, :num_columns]
+
+
+@pytest.fixture(params=[2**15, 32])
+def widest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are held whole, and rows that are not."""
+    monkeypatch.setattr(table_softmax, "WIDEST", request.param)
+
+
+@pytest.mark.usefixtures("widest")
+@pytest.mark.parametrize("dropout", [0.0, 0.3, 0.95])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_softmax(sizes: tuple[int, int], dropout: float) -> None:
+    logits, seed = random(*sizes, scale=3), seed_of(2**40 + 7)
+    found, expected = poisoned(*sizes), poisoned(*sizes)
+    softmax_rows(logits, found, seed, dropout, table=1, first_row=4)
+    softmax_rows_by_torch(logits, expected, seed, dropout, table=1, first_row=4)
+    torch.testing.assert_close(found, expected, **CLOSE)
+    torch.testing.assert_close(found.sum(1), torch.ones_like(found[:, 0]))
+
+
+@pytest.mark.usefixtures("widest")
+def test_a_row_that_would_lose_everything_keeps_all() -> None:
+    logits, seed = random(64, 2), seed_of(5)
+    lost = ~(lots_by_torch(seed, 0, 64, 2) >= round(0.9 * 2**16)).any(1)
+    assert bool(lost.any())
+    found = poisoned(64, 2)
+    softmax_rows(logits, found, seed, 0.9)
+    torch.testing.assert_close(found[lost], logits[lost].softmax(1), **CLOSE)
+    assert bool((found[~lost] == 0).any())
+
+
+@pytest.mark.usefixtures("widest")
+def test_what_float32_cannot_hold_is_not_zero() -> None:
+    logits = torch.zeros(2, 40, device=DEVICE)
+    logits[0, 3], logits[1, 5] = -300.0, -math.inf
+    found = poisoned(2, 40)
+    softmax_rows(logits, found, seed_of(0))
+    assert float(found[0, 3]) == TINY
+    assert float(found[1, 5]) == 0
+
+
+def test_entries_are_left_out_as_often_as_asked_and_by_seed_table_and_place() -> None:
+    kept = kept_by_torch(seed_of(1), 0, 200, 500, 0.1)
+    assert abs(float(kept.float().mean()) - 0.9) < 0.005  # five standard deviations
+    for other in (kept_by_torch(seed_of(2), 0, 200, 500, 0.1), kept_by_torch(seed_of(1), 1, 200, 500, 0.1)):
+        assert abs(float((kept ^ other).float().mean()) - 0.18) < 0.01
+    assert torch.equal(kept_by_torch(seed_of(1), 0, 3, 500, 0.1, first_row=10), kept[10:13])
+
+
+@pytest.mark.usefixtures("widest")
+@pytest.mark.parametrize("sizes", SIZES)
+def test_softmax_backward(sizes: tuple[int, int]) -> None:
+    logits, slopes = random(*sizes).requires_grad_(), random(*sizes, scale=2)
+    probabilities = poisoned(*sizes)
+    probabilities.copy_(logits.detach().softmax(1))
+    found, expected = poisoned(*sizes), poisoned(*sizes)
+    softmax_rows_backward(slopes, probabilities, found)
+    softmax_rows_backward_by_torch(slopes, probabilities, expected)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+    (by_torch,) = torch.autograd.grad(logits.softmax(1), logits, slopes)
+    torch.testing.assert_close(found, by_torch, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (65, 130)])
+def test_rows_of_a_link_sum_to_one(sizes: tuple[int, int], both: bool) -> None:
+    table = random(*sizes).exp()
+    found, turned = normalised(table, torch.float32, both)
+    expected, expected_turned = normalised_by_torch(table, torch.float32, both)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found.sum(1), torch.ones_like(found[:, 0]))
+    if both:
+        torch.testing.assert_close(turned, expected_turned)
+    else:
+        assert turned is None
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (300, 33)])
+def test_residual_sums(sizes: tuple[int, int]) -> None:
+    y, x = random(*sizes), random(*sizes).roll(1)
+    torch.testing.assert_close(plus_rectified(y, x), plus_rectified_by_torch(y, x))
+    for second, source in ((None, None), (x, None), (None, x), (x, y)):
+        found = passed_back(y, second, source, torch.float32)
+        expected = passed_back_by_torch(y, second, source, torch.float32)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)  # sums of 300 numbers of either sign
+
+
+@pytest.mark.gpu
+def test_wide_tables_in_bfloat16() -> None:
+    logits, seed = random(7, 32771, scale=3), seed_of(3)
+    found, expected = (torch.empty(7, 32776, dtype=torch.bfloat16, device=DEVICE)[:, :32771] for _ in range(2))
+    softmax_rows(logits, found, seed, 0.1)
+    softmax_rows_by_torch(logits, expected, seed, 0.1)
+    torch.testing.assert_close(found.float(), expected.float(), rtol=2**-6, atol=0.0)  # one place of bfloat16
+    of_found, of_expected = torch.empty_like(logits), torch.empty_like(logits)
+    softmax_rows_backward(logits, expected, of_found)
+    softmax_rows_backward_by_torch(logits, expected, of_expected)
+    assert float((of_found - of_expected).norm() / of_expected.norm()) < 1e-5

@@ -1,0 +1,198 @@
+"""Each kernel of the tree engine against the plain-torch function beside it."""
+
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs triton")
+
+from kernels.charts import (
+    DEVICE,
+    NUM_WORDS,
+    empty_chart,
+    filled_chart,
+    random_inputs,
+    random_log_weights,
+    random_sentences,
+    up_to,
+)
+from rankspace.kernels.tree_chart import Chart
+from rankspace.kernels.tree_marginals import span_marginals, span_marginals_by_torch
+from rankspace.kernels.tree_outside import Above, begin_outside_sums, new_above, outside_sums, outside_sums_by_torch
+from rankspace.kernels.tree_splits import begin_sums, split_sums
+from rankspace.kernels.tree_tiles import LAG, WIDTHS, inside_steps, outside_steps
+from rankspace.kernels.tree_tops import (
+    root_gradient,
+    root_gradient_by_torch,
+    top_slopes,
+    top_slopes_by_torch,
+    tops,
+    tops_by_torch,
+)
+from rankspace.kernels.tree_words import lay_words, lay_words_by_torch, sum_by_word, sum_by_word_by_torch
+
+CLOSE = {"rtol": 1e-5, "atol": 0.0}  # sums of positive terms: rounding alone, in another order
+RANKS = [1, 3, 37, 130]
+LENGTHS = {1: (1, 2), 3: (3, 0, 4, 1), 37: (3, 2), 130: (3,)}
+
+
+def same_width(found: Chart, expected: Chart, width: int) -> None:
+    rows, wide = expected.rows.spans(width), expected.rows.wide(width)
+    torch.testing.assert_close(found.alpha[wide], expected.alpha[wide], **CLOSE)
+    assert torch.equal(found.exponent[rows], expected.exponent[rows])
+    assert torch.equal(found.power[rows], expected.power[rows])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rank", RANKS)
+def test_words(rank: int, weighted: bool) -> None:
+    sentences, inputs = random_sentences(LENGTHS[rank]), random_inputs(rank)
+    weights = random_log_weights(sentences) if weighted else None
+    if weights is not None:
+        weights[0] = -math.inf
+    found, expected = (empty_chart(rank, sentences, weights) for _ in range(2))
+    lay_words(found, inputs.words, sentences.token_word)
+    lay_words_by_torch(expected, inputs.words, sentences.token_word)
+    count = found.rows.num_tokens
+    assert torch.equal(found.children[:count], expected.children[:count])
+    assert torch.equal(found.exponent[:count], expected.exponent[:count])
+    assert torch.equal(found.power[:count], expected.power[:count])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rank", RANKS)
+def test_split_sums(rank: int, weighted: bool) -> None:
+    sentences, inputs = random_sentences(LENGTHS[rank]), random_inputs(rank)
+    expected = filled_chart(inputs, sentences, random_log_weights(sentences) if weighted else None)
+    for width in range(2, expected.rows.longest + 1):
+        found = up_to(expected, width)
+        split_sums(found, width)
+        same_width(found, expected, width)
+        assert not bool(found.lost.any())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_that_are_begun_together(weighted: bool) -> None:
+    sentences = random_sentences((7, 6))
+    expected = filled_chart(random_inputs(3), sentences, random_log_weights(sentences) if weighted else None)
+    width, known = 6, 4
+    begun = up_to(expected, width)
+    begin_sums(begun, width, known)
+    for each in range(width, expected.rows.longest + 1):
+        found = up_to(expected, each)
+        found.alpha[found.rows.wide(each)] = begun.alpha[begun.rows.wide(each)]
+        found.partial_base[:] = begun.partial_base
+        split_sums(found, each, known)
+        same_width(found, expected, each)
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_entries_that_are_too_low_mark_their_sentence(low: bool) -> None:
+    sentences = random_sentences((3, 4, 3))
+    chart = up_to(filled_chart(random_inputs(3), sentences), 3)
+    place, side = 1, 1
+    chart.children[:] = chart.children.nan_to_num(1.0)
+    row = int(chart.rows.shift[2] + chart.rows.before[3]) + place  # [1, 3)
+    chart.children[row, side, 2] = 2.0 ** (-int(chart.power[row]) - (104 if low else 102))
+    split_sums(chart, 3)
+    assert chart.lost.tolist() == [0, int(low), 0]
+
+
+def above_of(chart: Chart, seed: int = 0) -> Above:
+    generator = torch.Generator().manual_seed(seed)
+    of_top = torch.randn(chart.rows.num_sentences, generator=generator).to(DEVICE)
+    root = torch.rand(chart.padded, generator=generator).to(DEVICE)
+    root[chart.rank :] = 0
+    above = new_above(chart, of_top, root)
+    above.alpha[:] = torch.randn(above.alpha.shape, generator=generator).to(DEVICE)
+    above.children.fill_(math.nan)
+    return above
+
+
+def same_sums(found: Above, expected: Above, rows: slice) -> None:
+    """Up to cancellation, for there are both signs; a weight below the normal numbers is none."""
+    largest = expected.children[rows].abs().amax(2, keepdim=True)
+    assert bool(((found.children[rows] - expected.children[rows]).abs() <= 1e-5 * largest + 1e-30).all())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rank", RANKS)
+def test_outside_sums(rank: int, weighted: bool) -> None:
+    sentences, inputs = random_sentences(LENGTHS[rank]), random_inputs(rank)
+    chart = filled_chart(inputs, sentences, random_log_weights(sentences) if weighted else None)
+    found, expected = above_of(chart), above_of(chart)
+    for width in range(1, chart.rows.longest):
+        outside_sums(chart, found, width)
+        outside_sums_by_torch(chart, expected, width)
+        same_sums(found, expected, chart.rows.spans(width))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_outside_sums_that_are_begun_together(weighted: bool) -> None:
+    sentences = random_sentences((7, 3))
+    chart = filled_chart(random_inputs(3), sentences, random_log_weights(sentences) if weighted else None)
+    found, expected = above_of(chart), above_of(chart)
+    begin_outside_sums(chart, found, WIDTHS, WIDTHS + 2)
+    for width in range(WIDTHS, 0, -1):
+        outside_sums(chart, found, width, WIDTHS + 2)
+        outside_sums_by_torch(chart, expected, width)
+        same_sums(found, expected, chart.rows.spans(width))
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_tops_and_their_slopes(rank: int) -> None:
+    sentences, inputs = random_sentences(LENGTHS[rank]), random_inputs(rank)
+    chart = filled_chart(inputs, sentences)
+    chart.lost[0] = 1
+    root = torch.nn.functional.pad(inputs.root, (0, chart.padded - rank))
+    found, expected = (make(chart, root, sentences.token_word, sentences.log_scale) for make in (tops, tops_by_torch))
+    torch.testing.assert_close(found.top, expected.top, **CLOSE)
+    torch.testing.assert_close(found.log_z, expected.log_z, rtol=1e-6, atol=1e-6)
+    assert torch.equal(found.lost, expected.lost)
+    slopes = torch.linspace(-3, 2, len(found.log_z), dtype=torch.float64, device=DEVICE)
+    mine, theirs = top_slopes(chart, expected, slopes), top_slopes_by_torch(chart, expected, slopes)
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+    one, other = root_gradient(chart, theirs), root_gradient_by_torch(chart, theirs)
+    assert bool(((one - other).abs() <= 1e-5 * other.abs().max()).all())  # of both signs
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rank", [3, 37])
+def test_sums_by_word_and_marginals(rank: int, weighted: bool) -> None:
+    sentences, inputs = random_sentences((11, 4)), random_inputs(rank)
+    if rank > 3:
+        sentences = random_sentences((3, 2))
+    chart = filled_chart(inputs, sentences, random_log_weights(sentences) if weighted else None)
+    above = above_of(chart)
+    above.children.normal_()
+    unit = torch.tensor(0.3, dtype=torch.float64, device=DEVICE)
+    given = (chart, above.children, sentences.token_word, NUM_WORDS, unit)
+    torch.testing.assert_close(sum_by_word(*given), sum_by_word_by_torch(*given), rtol=1e-5, atol=1e-5)
+    found, expected = span_marginals(chart, above), span_marginals_by_torch(chart, above)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
+def test_sums_are_begun_before_they_are_needed_and_completed_once() -> None:
+    for longest in range(2, 70):
+        check_steps(longest)
+
+
+def check_steps(longest: int) -> None:
+    """Every split (parent) of a width is summed once: ahead or at the end; what is ahead rests on what is there."""
+    begun = 0
+    for step in inside_steps(longest):
+        assert (begun == step.width) == step.is_first
+        if step.known:
+            assert 2 * (step.width - 1 - step.known) <= step.width - 1
+            assert step.known + LAG <= step.width < step.known + LAG + WIDTHS
+        begun = step.ahead or begun
+        assert step.ahead in (0, step.width + LAG)
+    begun = 0
+    for step in outside_steps(longest):
+        assert (begun == step.width) == step.is_first
+        if step.known:
+            assert step.known - LAG - WIDTHS < step.width <= step.known - LAG
+        begun = step.ahead or begun
+        assert step.ahead in (0, step.width - LAG)

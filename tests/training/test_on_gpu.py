@@ -1,0 +1,50 @@
+"""Training on a GPU: as on the CPU up to rounding, resumed, and loaded on either."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rankspace
+from rankspace.training import RunDirectory, train
+from training.tiny import CHAIN, DIRECT, TREE, config, data
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("model", [TREE, {**CHAIN, "model.dropout": 0.0}, DIRECT])
+def test_the_gpu_learns_what_the_cpu_learns(tmp_path: Path, model: dict[str, Any]) -> None:
+    chosen = config(model, run__max_steps=4, run__log_every=1)
+    for device in ("cpu", "cuda"):
+        train(chosen, tmp_path / device, device=device, data=data())
+    cpu, cuda = (RunDirectory.open(tmp_path / device).metrics() for device in ("cpu", "cuda"))
+    for mine, other in zip(cpu, cuda, strict=True):
+        assert other["perplexity"] == pytest.approx(mine["perplexity"], rel=1e-3)
+
+
+def test_a_run_goes_on_and_loads_on_the_cpu(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    train(config(CHAIN, run__max_steps=3, optimiser__average=0.9), path, device="cuda", data=data())
+    more = config(CHAIN, run__max_steps=6, optimiser__average=0.9)
+    results = train(more, path, device="cuda", data=data(), resume=True).results
+    assert results["steps"] == 6
+    sentences = [["the", "dog"], ["the"]]
+    on_cpu, on_gpu = rankspace.load(path).log_prob(sentences), rankspace.load(path, device="cuda").log_prob(sentences)
+    assert on_cpu == pytest.approx(on_gpu, rel=1e-4)
+
+
+def test_steps_do_not_wait_for_the_device_but_where_the_engine_does(tmp_path: Path) -> None:
+    """The watch, the clipping, the optimiser and the averages add no synchronisation of their own."""
+    from rankspace.training.watch import Place, Watch
+
+    watch = Watch(torch.device("cuda"))
+    losses, counts = torch.rand(8, device="cuda"), torch.ones(8, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        watch.begin(Place(1, 0, 1))
+        watch.losses(losses, counts)
+        watch.step(losses.norm())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    watch.check("")

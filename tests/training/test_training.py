@@ -1,0 +1,393 @@
+"""The loop: it learns, counts, stops and keeps what it should; steps are held against simpler ways to make them."""
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rankspace
+from rankspace.data.batches import Batches
+from rankspace.data.prepared import PreparedData
+from rankspace.errors import FormatError, RankspaceError
+from rankspace.models import Model
+from rankspace.training import Config, Outcome, RunDirectory, synthetic_data, train
+from rankspace.training.epochs import Epochs, Share
+from rankspace.training.evaluator import Evaluator
+from rankspace.training.keeping import Keeper, draw_curves
+from rankspace.training.loop import Trainer
+from rankspace.training.optimisers import Schedule
+from rankspace.training.processes import Processes
+from rankspace.training.progress import Quiet
+from rankspace.training.runs import build_model
+from rankspace.training.step import GradientStep
+from rankspace.training.watch import NumbersError, Place, Watch
+from training.tiny import CHAIN, DIRECT, TREE, config, data
+
+
+def trained(path: Path, chosen: Config, **options: Any) -> Outcome:
+    return train(chosen, path, device="cpu", data=data(), **options)
+
+
+def built(chosen: Config) -> Model:
+    return build_model(chosen, data().vocabulary, data()["train"])
+
+
+def weights(path: Path, name: str = "last") -> dict[str, torch.Tensor]:
+    return dict(RunDirectory.open(path).read(name).weights)
+
+
+def evaluations(path: Path) -> list[dict[str, Any]]:
+    return [record for record in RunDirectory.open(path).metrics() if record["split"] == "valid"]
+
+
+@pytest.mark.parametrize("model", [TREE, CHAIN, DIRECT])
+def test_it_learns(tmp_path: Path, model: dict[str, Any]) -> None:
+    results = trained(tmp_path / "run", config(model, run__epochs=4)).results
+    found = [record["perplexity"] for record in evaluations(tmp_path / "run")]
+    losses = [record["loss"] for record in RunDirectory.open(tmp_path / "run").metrics() if record["split"] == "train"]
+    assert len(found) == 4
+    assert losses[-1] < 0.9 * losses[0]
+    assert float(results["best"]["perplexity"]) == min(map(float, found))
+    assert results["test"]["num_sentences"] == len(data()["test"]) - results["test"]["num_skipped"]
+    assert (results["finished"], results["stopped"], results["epochs"]) == (True, "", 4)
+    assert (results["best"].get("f1") is None) == (model is not TREE)
+    card = json.loads((tmp_path / "run" / "card.json").read_text())
+    assert card["results"] == results
+    assert card["data"]["preprocessing"]["eos"] is True
+    assert card["environment"]["torch"] == torch.__version__
+
+
+def test_curves_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankspace.training.keeping.draw_curves", draw_curves)
+    trained(tmp_path / "run", config(run__epochs=1))
+    assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_loaded_is_what_was_evaluated(tmp_path: Path) -> None:
+    for model in (TREE, CHAIN):
+        path = tmp_path / model["model.name"]
+        results = trained(path, config(model, optimiser__average=0.9)).results
+        model_of_run = rankspace.load(path).model
+        evaluator = Evaluator(data()["valid"], model_of_run.KIND, Processes())
+        assert evaluator(model_of_run).perplexity.perplexity == results["best"]["perplexity"]
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
+    for name, seed in (("one", 1), ("two", 1), ("three", 2)):
+        trained(tmp_path / name, config(CHAIN, run__seed=seed, run__epochs=1))
+    one, two, three = (weights(tmp_path / name) for name in ("one", "two", "three"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not torch.equal(one["ranks"], three["ranks"])
+
+
+def test_records(tmp_path: Path) -> None:
+    trained(tmp_path / "run", config(run__epochs=1, run__log_every=2))
+    record = next(record for record in RunDirectory.open(tmp_path / "run").metrics() if record["split"] == "train")
+    assert (record["step"], record["epoch"], record["num_impossible"]) == (2, 1, 0)
+    assert record["learning_rate"] == 0.01
+    assert record["perplexity"] < math.exp(record["loss"])
+    assert record["words_per_second"] > 0
+    assert record["memory_mb"] > 10
+
+
+def test_the_loss_of_a_record_is_the_mean_over_sentences(tmp_path: Path) -> None:
+    chosen = config(run__epochs=1, run__log_every=1, run__max_steps=1, optimiser__learning_rate=1e-9)
+    trained(tmp_path / "run", chosen)
+    trainer_batches = Epochs(data()["train"], chosen, "tree", Processes()).batches(0)
+    batch = trainer_batches.batch(trainer_batches.plan()[0])
+    with torch.no_grad():
+        losses = built(chosen).loss(batch.words, batch.lengths.tolist())
+    record = RunDirectory.open(tmp_path / "run").metrics()[0]
+    assert record["loss"] == pytest.approx(losses.double().mean().item(), rel=1e-6)
+    assert record["perplexity"] == pytest.approx(
+        math.exp(losses.double().sum().item() / (batch.num_tokens + len(losses))), rel=1e-6
+    )
+
+
+# Steps.
+
+
+def steps(chosen: Config, processes: Processes | None = None) -> list[list[Share]]:
+    epochs = Epochs(data()["train"], chosen, built(chosen).KIND, processes or Processes())
+    return list(epochs.steps(epochs.batches(0)))
+
+
+def gradient(chosen: Config, shares: Sequence[Share]) -> dict[str, torch.Tensor]:
+    model = built(chosen).eval()  # no dropout
+    step = GradientStep(model, chosen.optimiser, Processes())
+    step.watch.begin(Place(1, 0, 1))
+    step(shares, 0.0)
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+def assert_close(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    for name, value in one.items():  # sums in another order, in float32
+        torch.testing.assert_close(value, other[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("model", [TREE, CHAIN])
+@pytest.mark.parametrize("normalise", ["sentence", "token"])
+def test_the_gradient_is_that_of_the_mean_loss(model: dict[str, Any], normalise: str) -> None:
+    chosen = config(model, objective__normalise=normalise)
+    share = steps(chosen)[0][0]
+    own = built(chosen).eval()
+    losses = own.loss(share.words, share.lengths)
+    size = len(share.lengths) if normalise == "sentence" else sum(share.lengths)
+    (losses.sum() / size).backward()
+    assert_close(gradient(chosen, [share]), {name: weight.grad for name, weight in own.named_parameters()})
+
+
+@pytest.mark.parametrize("normalise", ["sentence", "token"])
+def test_accumulated_gradients_are_those_of_one_batch(normalise: str) -> None:
+    parts = config(batches__max_sentences=4, batches__accumulate=3, objective__normalise=normalise)
+    shares = steps(parts)[0]
+    assert len(shares) == 3
+    model = built(parts)
+    total = sum(model.loss(share.words, share.lengths).sum() for share in shares)
+    size = sum(len(share.lengths) if normalise == "sentence" else sum(share.lengths) for share in shares)
+    (total / size).backward()  # type: ignore[union-attr]
+    assert_close(gradient(parts, shares), {name: weight.grad for name, weight in model.named_parameters()})
+
+
+@pytest.mark.parametrize("world", [2, 3, 11])
+@pytest.mark.parametrize("normalise", ["sentence", "token"])
+def test_shares_of_processes_make_the_batch(world: int, normalise: str) -> None:
+    chosen = config(CHAIN, objective__normalise=normalise)
+    whole = gradient(chosen, steps(chosen)[0])
+    each = [gradient(chosen, steps(chosen, Processes(rank, world))[0]) for rank in range(world)]
+    mean = {name: sum(part[name] for part in each) / world for name in whole}  # as DistributedDataParallel does
+    assert_close(whole, mean)  # type: ignore[arg-type]
+
+
+def test_gradients_are_clipped() -> None:
+    free, clipped = config(), config(optimiser__clip=0.01)
+    share = steps(free)[0]
+    norms = [
+        torch.stack([value.norm() for value in gradient(chosen, share).values()]).norm().item()
+        for chosen in (free, clipped)
+    ]
+    assert norms[0] > 0.1
+    assert norms[1] == pytest.approx(0.01, rel=1e-4)
+
+
+def test_averaged_weights_are_evaluated_and_saved(tmp_path: Path) -> None:
+    trained(tmp_path / "run", config(optimiser__average=0.99, run__epochs=1))
+    checkpoint = RunDirectory.open(tmp_path / "run").read("last", resuming=True)
+    raw, averaged = checkpoint.resuming["raw.ranks"], checkpoint.weights["ranks"]
+    begun = built(config()).state_dict()["ranks"]
+    assert not torch.equal(raw, averaged)
+    assert (averaged - begun).norm() < (raw - begun).norm()
+    assert torch.equal(weights(tmp_path / "run", "best")["ranks"], averaged)
+
+
+# Schedules.
+
+
+def rates(**changes: Any) -> list[float]:
+    schedule = Schedule(config(**changes).schedule, 1.0)
+    return [schedule.learning_rate(step, step / 4) for step in range(5)]
+
+
+def test_learning_rates() -> None:
+    assert rates() == [1.0] * 5
+    assert rates(schedule__warm_up=3) == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert rates(schedule__name="cosine") == pytest.approx([1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0])
+    assert rates(schedule__name="cosine", schedule__lowest=0.2)[-1] == 0.2
+
+
+def test_plateaus() -> None:
+    schedule = Schedule(config(schedule__name="plateau", schedule__patience=2).schedule, 1.0)
+    found = []
+    for improved in (True, False, False, True, False, False, False, False):
+        schedule.evaluated(improved)
+        found.append(schedule.learning_rate(9, 0.0))
+    assert found == [1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
+
+
+def test_the_curriculum_lengthens_sentences() -> None:
+    chosen = config(curriculum__start=4, curriculum__growth=2, batches__max_length=7)
+    epochs = Epochs(data()["train"], chosen, "tree", Processes())
+    longest = [max(int(data()["train"].lengths[part].max()) for part in epochs.batches(e).plan()) for e in range(4)]
+    assert longest == [4, 6, 7, 7]
+
+
+def test_training_stops_early(tmp_path: Path) -> None:
+    chosen = config(run__epochs=50, evaluation__patience=2, optimiser__learning_rate=0.2)
+    results = trained(tmp_path / "run", chosen).results
+    assert results["epochs"] < 50
+    assert results["stopped"] == "no better evaluation in 2"
+    assert results["best"]["step"] < results["last"]["step"]
+    again = trained(tmp_path / "run", chosen, resume=True).results
+    assert again["steps"] == results["steps"]
+
+
+def test_evaluation_every_some_steps(tmp_path: Path) -> None:
+    trained(tmp_path / "run", config(evaluation__every_steps=2, run__max_steps=5))
+    assert [record["step"] for record in evaluations(tmp_path / "run")] == [2, 4, 5]
+
+
+def test_the_best_by_f1(tmp_path: Path) -> None:
+    results = trained(tmp_path / "run", config(run__epochs=3, evaluation__measure="s_f1")).results
+    assert results["best"]["f1"] == max(record["f1"] for record in evaluations(tmp_path / "run"))
+
+
+def test_without_a_validation_split(tmp_path: Path) -> None:
+    whole = data()
+    only = PreparedData(whole.card, whole.vocabulary, {"train": whole["train"]})
+    results = train(config(run__epochs=1), tmp_path / "run", device="cpu", data=only).results
+    assert "best" not in results
+    assert rankspace.load(tmp_path / "run").step == results["steps"]
+
+
+def test_the_weight_of_the_divergence_rises() -> None:
+    chosen = config(
+        {"model.name": "c-pcfg", "model.nonterminals": 2, "model.preterminals": 3, "model.size": 4}
+        | {"model.latent": 2},
+        objective__kl_warm_up=4,
+    )
+    trainer = Trainer(chosen, built(chosen), data(), Processes(), Keeper(None), Quiet())
+    seen = []
+    model: Any = trainer.model
+    for shares, _ in zip(trainer.epochs.steps(trainer.batches), range(5), strict=False):
+        trainer._train_step(shares)
+        seen.append(model.kl_weight)
+    assert seen == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_the_precision_reaches_model_and_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    seen = []
+    whole = GradientStep.__call__
+
+    def spying(step: GradientStep, shares: Sequence[Share], learning_rate: float) -> None:
+        seen.append((step.model.options["precision"], torch.get_float32_matmul_precision()))
+        whole(step, shares, learning_rate)
+
+    monkeypatch.setattr(GradientStep, "__call__", spying)
+    trained(tmp_path / "run", config(run__max_steps=1, run__precision=precision))
+    assert seen == [(precision, precision)]
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+# EM.
+
+
+@pytest.mark.parametrize("of", ["hmm", "rank-hmm", "pcfg", "rank-pcfg"])
+def test_full_em_never_lowers_the_likelihood(tmp_path: Path, of: str) -> None:
+    sizes = {"model.nonterminals": 3, "model.preterminals": 4, "model.states": 4, "model.rank": 3}
+    chosen = config({**DIRECT, **sizes, "model.of": of}, run__epochs=5, run__log_every=1, batches__max_sentences=100)
+    trained(tmp_path / "run", chosen)
+    losses = [record["loss"] for record in RunDirectory.open(tmp_path / "run").metrics() if record["split"] == "train"]
+    assert len(losses) == 5
+    assert all(later < earlier for earlier, later in itertools.pairwise(losses))
+
+
+def test_em_in_batches_is_em_of_all(tmp_path: Path) -> None:
+    for name, size in (("whole", 100), ("parts", 8)):
+        trained(tmp_path / name, config(DIRECT, run__epochs=2, batches__max_sentences=size))
+    whole, parts = (weights(tmp_path / name) for name in ("whole", "parts"))
+    for name in whole:
+        torch.testing.assert_close(whole[name].exp(), parts[name].exp(), rtol=1e-4, atol=1e-6)
+
+
+def test_stepwise_em_learns_and_leaves_nothing_impossible(tmp_path: Path) -> None:
+    trained(tmp_path / "run", config(DIRECT, em__batch="mini", run__epochs=3))
+    losses = [record["loss"] for record in RunDirectory.open(tmp_path / "run").metrics() if record["split"] == "train"]
+    assert losses[-1] < 0.9 * losses[0]
+    assert all(record["num_impossible"] == 0 for record in evaluations(tmp_path / "run"))
+
+
+# What must not occur.
+
+
+def watched(losses: list[float], norm: float = 1.0) -> Watch:
+    watch = Watch(torch.device("cpu"))
+    watch.begin(Place(7, 1, 3))
+    watch.losses(torch.tensor(losses), torch.ones(len(losses)))
+    watch.step(torch.tensor(norm))
+    watch.begin(Place(8, 1, 4))
+    watch.losses(torch.tensor([1.0]), torch.ones(1))
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("losses", "norm", "message"),
+    [
+        ([1.0, math.nan], 1.0, "log p of a sentence is nan"),
+        ([1.0, -0.25], 1.0, "log p of a sentence is 0.25, above 0"),
+        ([1.0], math.inf, "the gradient is not finite"),
+    ],
+)
+def test_the_first_bad_step_is_named(losses: list[float], norm: float, message: str) -> None:
+    with pytest.raises(NumbersError) as raised:
+        watched(losses, norm).check("do something.")
+    assert str(raised.value) == f"train: step 7 (epoch 2, batch 3): {message}; do something."
+
+
+def test_impossible_sentences_are_counted_and_left_out() -> None:
+    watch = watched([2.0, math.inf, 3.0])
+    watch.check("")
+    assert watch.drain()[:2] == (6.0, 1.0)
+    assert watch.drain() == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_a_run_that_explodes_keeps_its_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = GradientStep.__call__
+    path = tmp_path / "run"
+
+    def exploding(step: GradientStep, shares: Sequence[Share], learning_rate: float) -> None:
+        if step.watch._recent[-1].step == 4:
+            with torch.no_grad():
+                step.model.get_parameter("ranks").fill_(math.nan)
+        whole(step, shares, learning_rate)
+
+    monkeypatch.setattr(GradientStep, "__call__", exploding)
+    with pytest.raises(NumbersError) as raised:
+        trained(path, config(run__checkpoint_steps=3))
+    assert str(raised.value) == (
+        f"train: step 4 (epoch 1, batch 4): log p of a sentence is nan; the checkpoint of step 3 is in "
+        f"{path}/checkpoints/last. Try a lower optimiser.learning_rate, or run.precision highest."
+    )
+    assert rankspace.load(path).step == 3
+
+
+# Data.
+
+
+def test_chains_need_an_end_of_sentence(tmp_path: Path) -> None:
+    whole = data()
+    words = tuple(word for word in whole.vocabulary.words if word != "<eos>")
+    vocabulary = type(whole.vocabulary)(words)
+    with pytest.raises(RankspaceError) as raised:
+        build_model(config(CHAIN), vocabulary, whole["train"])
+    assert str(raised.value) == (
+        "train: rank-hmm ends sentences with <eos>, which the vocabulary has not; prepare the data with --eos."
+    )
+
+
+def test_when_no_sentence_is_left(tmp_path: Path) -> None:
+    with pytest.raises(RankspaceError) as raised:
+        trained(tmp_path / "run", config(batches__min_length=90))
+    assert str(raised.value) == (
+        "train: no sentence of the split 'train' is left; look at batches.min_length and batches.max_length."
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_folder(tmp_path: Path) -> None:
+    with pytest.raises(FormatError) as raised:
+        trained(tmp_path, config())
+    assert str(raised.value) == f"{tmp_path}: exists already; go on with --resume, or choose another name."
+
+
+def test_the_synthetic_data_are_the_same_each_time() -> None:
+    one, two = synthetic_data(5), synthetic_data(5)
+    assert one.vocabulary == two.vocabulary
+    assert one["train"].tokens.tolist() == two["train"].tokens.tolist()
+    assert [len(corpus) for corpus in one.splits.values()] == [5, 1, 1]
+    assert isinstance(Batches(one["train"], max_sentences=2), Batches)
