@@ -53,7 +53,12 @@ def _seeds(text: str) -> list[int]:
 
 
 def _summary(seeds: list[int], jobs: list[Any]) -> dict[str, Any]:
+    import torch
+
+    from rankspace.training.machine import environment
+
     found = {
+        "environment": environment(torch.device("cpu")),
         "models": [_grammar(model) for model in jobs[0].grammars],
         "runs": [
             {"seed": seed, **job.scores.to_json(), "report": str(job.report)}

@@ -165,7 +165,7 @@ def words(
 
     rankspace show words my-run --data my-data -o words.html
     """
-    from rankspace.cli.likely_words import likely_words
+    from rankspace.training.likely_words import likely_words
 
     if output is not None:
         _check_page(output, force)

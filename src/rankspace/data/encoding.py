@@ -58,6 +58,10 @@ class Encoder:
             self.labels.extend(self.names.labels.of(label for _, _, label in sentence.spans))
             self.spans.extend(place for span in sentence.spans for place in span[:2])
 
+    def add_tree(self, tree: Tree) -> None:
+        """Words and constituents; the innermost node over a single word is its tag."""
+        self.add(_sentence(tree))
+
     def __len__(self) -> int:
         return len(self.num_words)
 
@@ -85,18 +89,17 @@ class Encoder:
 
 def encode_text(sentences: Iterable[Iterable[str]], vocabulary: Vocabulary) -> Corpus:
     """Sentences without gold trees; unknown words become <unk>."""
-    return _encoded(map(Sentence, map(list, sentences)), vocabulary)
+    encoder = Encoder()
+    for words in sentences:
+        encoder.add(Sentence(list(words)))
+    return encoder.corpus(vocabulary)
 
 
 def encode_trees(trees: Iterable[Tree], vocabulary: Vocabulary) -> Corpus:
-    """Words and constituents of trees; the innermost node over a single word is its tag."""
-    return _encoded(map(_sentence, trees), vocabulary)
-
-
-def _encoded(sentences: Iterable[Sentence], vocabulary: Vocabulary) -> Corpus:
+    """Sentences with their trees as gold."""
     encoder = Encoder()
-    for sentence in sentences:
-        encoder.add(sentence)
+    for tree in trees:
+        encoder.add_tree(tree)
     return encoder.corpus(vocabulary)
 
 

@@ -116,17 +116,28 @@ def prepare(
         counts, options = splits["train"].encoder.counts(), preprocessing
         known = Vocabulary.from_counts(counts, options.max_words, options.min_count, options.eos)
     corpora = {name: split.encoder.corpus(known) for name, split in splits.items()}
-    card = {
+    card = make_card(preset, preprocessing, [_source_entry(source) for source in sources], corpora)
+    card["num_skipped"] = preparation.bad.num_skipped
+    card["vocabulary"]["from"] = "train" if vocabulary is None else vocabulary.name
+    for name, split in splits.items():
+        card["splits"][name] |= {"num_emptied": split.num_emptied, "num_removed": split.num_removed}
+    return PreparedData(card, known, corpora)
+
+
+def make_card(
+    preset: str | None, preprocessing: Preprocessing, sources: list[dict[str, Any]], corpora: Mapping[str, Corpus]
+) -> dict[str, Any]:
+    """The card of corpora with one vocabulary, that of their training split, of which nothing was left out."""
+    return {
         "writer": f"rankspace {__version__}",
         "preset": preset,
         "preprocessing": asdict(preprocessing),
-        "sources": [_source_entry(source) for source in sources],
-        "num_skipped": preparation.bad.num_skipped,
-        "vocabulary": {"num_words": len(known), "from": "train" if vocabulary is None else vocabulary.name},
+        "sources": sources,
+        "num_skipped": 0,
+        "vocabulary": {"num_words": len(next(iter(corpora.values())).vocabulary), "from": "train"},
         **_names(corpora),
-        "splits": {name: _split_entry(splits[name], corpora[name]) for name in splits},
+        "splits": {name: _split_entry(corpus) for name, corpus in corpora.items()},
     }
-    return PreparedData(card, known, corpora)
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
@@ -161,13 +172,13 @@ def _source_entry(source: Source) -> dict[str, Any]:
     }
 
 
-def _split_entry(split: Split, corpus: Corpus) -> dict[str, Any]:
+def _split_entry(corpus: Corpus) -> dict[str, Any]:
     return {
         "num_sentences": len(corpus),
         "num_words": len(corpus.tokens),
         "num_unknown": int((corpus.tokens == corpus.vocabulary.unk).sum()),
         "longest": int(corpus.lengths.max(initial=0)),
-        "num_emptied": split.num_emptied,
-        "num_removed": split.num_removed,
+        "num_emptied": 0,
+        "num_removed": 0,
         "num_spans": None if corpus.gold is None else len(corpus.gold.spans),
     }

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rankspace.demo.grammars import Model
 from rankspace.demo.scores import Scores
 from rankspace.demo.treebank import Treebank
 from rankspace.training import RunDirectory, Trained
+from rankspace.training.likely_words import likely_words
 from rankspace.trees import Tree
 from rankspace.viz import Report, heat_map, state_words_html, training_curves, tree_pair_picture
 
@@ -30,7 +29,7 @@ def write_report(
     report.picture(training_curves({"rank-pcfg": records["grammar"]}, "rank-pcfg"))
     report.picture(training_curves({"rank-hmm": records["hmm"]}, "rank-hmm"))
     _parses(report, grammar, treebank)
-    _words(report, grammar, chain)
+    _words(report, grammar, chain, treebank)
     _rank_space(report, models)
     report.save(path)
 
@@ -93,27 +92,14 @@ def _marginals(grammar: Trained, tree: Tree) -> list[list[float]]:
     return found
 
 
-def _words(report: Report, grammar: Trained, chain: Trained) -> None:
-    report.section("What the symbols stand for")
-    report.subsection("Preterminals of the grammar")
-    report.fragment(_state_words(grammar, "PT"))
-    report.subsection("Ranks of the HMM")
-    report.fragment(_state_words(chain, "rank"))
-
-
-def _state_words(trained: Trained, name: str) -> str:
-    """The states with the largest emission of a word each, and their likeliest words."""
-    emission = trained.distribution().parameters["log_emission"].exp()
-    top = emission.topk(min(NUM_WORDS, emission.shape[1]))
-    chosen = torch.argsort(top.values[:, 0], descending=True, stable=True)[:NUM_STATES].tolist()
-    words = [
-        [
-            (trained.vocabulary.words[word], value)
-            for word, value in zip(top.indices[state].tolist(), top.values[state].tolist(), strict=True)
-        ]
-        for state in chosen
-    ]
-    return state_words_html([f"{name}-{state}" for state in chosen], words, num_words=NUM_WORDS)
+def _words(report: Report, grammar: Trained, chain: Trained, treebank: Treebank) -> None:
+    report.section("What the symbols stand for").paragraph(
+        "The most used ones, with the share of the words of the test sentences that each emits."
+    )
+    for heading, trained in (("Preterminals of the grammar", grammar), ("Ranks of the HMM", chain)):
+        found = likely_words(trained, NUM_WORDS, NUM_STATES, treebank.data["test"], seed=0)
+        names, shares, words = zip(*found, strict=True)
+        report.subsection(heading).fragment(state_words_html(names, words, shares, NUM_WORDS))
 
 
 def _rank_space(report: Report, models: list[Model]) -> None:

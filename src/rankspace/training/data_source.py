@@ -1,20 +1,18 @@
 """The data of a run: a prepared folder, or the synthetic treebank made on the fly."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rankspace.data.corpus import Corpus
-from rankspace.data.encoding import encode_trees
-from rankspace.data.prepared import PreparedData, load_prepared
+from rankspace.data.encoding import Encoder, Names
+from rankspace.data.preparation import make_card
+from rankspace.data.prepared import PreparedData, load_prepared, sha256
 from rankspace.data.preprocessing import Preprocessing
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import RankspaceError
-from rankspace.trees import Tree
 
 SYNTHETIC = "synthetic"
 DEFAULT_SIZE = 2000
-LONGEST = 20  # words: what a small grammar learns from in minutes
+LONGEST = 40  # words
 SEEDS = {"train": 1, "valid": 2, "test": 3}
 
 
@@ -40,31 +38,20 @@ def synthetic_data(num_sentences: int, max_length: int = LONGEST) -> PreparedDat
     """
     from rankspace.data.synthetic import SyntheticTreebank
 
-    treebank = SyntheticTreebank(max_length)
+    treebank, names = SyntheticTreebank(max_length), Names()
     sizes = {"train": num_sentences, "valid": max(1, num_sentences // 10), "test": max(1, num_sentences // 10)}
-    trees = {split: treebank.trees(size, SEEDS[split]) for split, size in sizes.items()}
-    vocabulary = Vocabulary.from_counts(_counts(trees["train"]), eos=True)
-    splits = {split: encode_trees(some, vocabulary) for split, some in trees.items()}
-    return PreparedData(_card(vocabulary, splits, max_length), vocabulary, splits)
-
-
-def _counts(trees: list[Tree]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for tree in trees:
-        for word in tree.words:
-            counts[str(word)] = counts.get(str(word), 0) + 1
-    return counts
-
-
-def _card(vocabulary: Vocabulary, splits: dict[str, Corpus], max_length: int) -> dict[str, Any]:
-    """What `data prepare` writes of a folder, as far as it applies."""
-    return {
-        "preset": SYNTHETIC,
-        "preprocessing": asdict(Preprocessing(eos=True, max_length=max_length)),
-        "sources": [{"name": SYNTHETIC, "split": split, "seed": SEEDS[split]} for split in splits],
-        "vocabulary": {"num_words": len(vocabulary), "from": "train"},
-        "splits": {split: {"num_sentences": len(one), "num_words": len(one.tokens)} for split, one in splits.items()},
-    }
+    encoders = {split: Encoder(names) for split in sizes}
+    for split, size in sizes.items():
+        for tree in treebank.trees(size, SEEDS[split]):
+            encoders[split].add_tree(tree)
+    vocabulary = Vocabulary.from_counts(encoders["train"].counts(), eos=True)
+    splits = {split: encoder.corpus(vocabulary) for split, encoder in encoders.items()}
+    options = Preprocessing(eos=True, max_length=max_length)
+    sources = [
+        {"name": SYNTHETIC, "split": split, "seed": SEEDS[split], "num_files": 0, "sha256": sha256(())}
+        for split in splits
+    ]
+    return PreparedData(make_card(SYNTHETIC, options, sources, splits), vocabulary, splits)
 
 
 def data_summary(data: PreparedData) -> dict[str, Any]:

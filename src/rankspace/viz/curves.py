@@ -6,7 +6,6 @@ others thick ones with a dot at the best value.
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from math import isfinite
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from rankspace.viz.shapes import Group, Line, Rectangle, Shape, Text, moved
 Record = Mapping[str, Any]
 TRAIN = "train"
 ACROSS = ("step", "epoch")  # what the first axis may be, the first that every record with a value has
+BEYOND = 1e100  # larger numbers are as good as infinite
 MAX_POINTS = 300  # of a line; of more, means of neighbours
 THIN, THICK, FAINT = 1.0, 2.0, 0.5
 DOT = 7.0
@@ -105,8 +105,8 @@ def _series(runs: Mapping[str, Sequence[Record]], name: str, across: str) -> lis
 
 
 def _number(value: object) -> float | None:
-    """A finite number; infinities are strings in JSON, and neither they nor other things can be drawn."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    """A number that an axis can show: none that is infinite (in JSON a string) or nearly so."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < BEYOND:
         return None
     return float(value)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rankspace.data.corpus import Corpus
 from rankspace.distributions import BlockHMM, RankSpaceHMM
-from rankspace.training import Trained
+from rankspace.training.trained import Trained
 
 ROWS = 1024  # of the emission table at a time
 NUM_DRAWN, MAX_LENGTH = 1000, 40  # sentences whose use is counted where there are no data
