@@ -27,3 +27,13 @@ class DivergenceError(RankspaceError):
 
 class MissingExtraError(RankspaceError):
     """An optional dependency that is not installed: the message gives the command that installs it."""
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether an error tells of too little memory. torch has no class of its own for that on a CPU; its other errors
+    that speak of memory are none of this kind."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(
+        words in str(error) for words in ("out of memory", "allocate memory", "not enough memory")
+    )

@@ -22,7 +22,7 @@ from rankspace.cli.parse import parse
 from rankspace.cli.sample import sample
 from rankspace.cli.score import score
 from rankspace.cli.train import train
-from rankspace.errors import RankspaceError
+from rankspace.errors import RankspaceError, is_lack_of_memory
 
 USER_ERROR = 2
 INTERRUPTED = 130
@@ -74,7 +74,7 @@ def _run(arguments: list[str]) -> int:
     except RankspaceError as error:
         return _complain(str(error))
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class of its own for it
+        if not is_lack_of_memory(error):
             raise
         return _complain("not enough memory; make the grammar, the sentence or the rank smaller.")
 

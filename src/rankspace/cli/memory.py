@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rankspace.cli.sentences import Given
-from rankspace.errors import RankspaceError
+from rankspace.errors import RankspaceError, is_lack_of_memory
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ def within_memory(
     try:
         return compute(trained, [sentence.words for sentence in sentences])
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class of its own for it
+        if not is_lack_of_memory(error):
             raise
         raise RankspaceError(
             f"{longest.where}: not enough memory for {len(longest.words)} words; lower --max-tokens, or leave long "
