@@ -23,6 +23,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         if target.exists() and not target.is_file():
             raise FormatError(f"{os.fspath(path)}: is not a file; give the name of one.")
         yield unfinished
+        flush(unfinished)  # or a loss of power could leave an empty file in the place of a whole one
         os.replace(unfinished, target)
     except OSError as error:
         raise FormatError(f"{os.fspath(path)}: cannot be written ({error.strerror or error}).") from None
@@ -60,7 +61,7 @@ def flush(path: Path) -> None:
     for part in (*(path.iterdir() if path.is_dir() else ()), path):
         if part.is_dir() and os.name != "posix":  # other systems open no folders
             continue
-        handle = os.open(part, os.O_RDONLY)
+        handle = os.open(part, os.O_RDONLY if part.is_dir() else os.O_RDWR)  # not all systems flush what is only read
         try:
             os.fsync(handle)
         finally:

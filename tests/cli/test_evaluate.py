@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 import rankspace
-from cli.tiny_runs import TREEBANK, Run, make_run, prepared
-from rankspace.data import Vocabulary
+from cli.tiny_runs import TREEBANK, WORDS, Run, make_run, prepared
+from rankspace.data import Vocabulary, load_prepared
 from rankspace.evaluation import chain_perplexity, many_to_one, score, tree_perplexity
+from rankspace.training.evaluator import Evaluator
+from rankspace.training.processes import Processes
 from rankspace.trees import Tree
 
 GOLD = [Tree.parse(text) for text in TREEBANK]
@@ -36,6 +38,19 @@ class TestModels:
             "step": 7,
             "model": "direct",
         }
+
+    @pytest.mark.parametrize("model", ["grammar", "chain"])
+    def test_the_figures_of_training(self, command: Run, runs: Path, data: str, model: str) -> None:
+        """The words of prepared data are not cleaned again: N would become n, and that <unk>."""
+        corpus, trained = load_prepared(data)["test"], rankspace.load(runs / model)
+        expected = Evaluator(corpus, trained.kind, Processes())(trained.model).record()
+        found = json.loads(command("evaluate", str(runs / model), data, "--json").out)
+        assert found["perplexity"]["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)
+        if model == "grammar":
+            assert found["parsing"]["s_f1"] == pytest.approx(expected["f1"])
+        assert trained.encode([["The", "N", "12", "thing"]])[0].tolist()[0][:4] == [
+            WORDS.index[word] for word in ("the", "N", "N", "<unk>")
+        ]
 
     def test_tags_of_a_grammar_are_preterminals(self, command: Run, grammar: str, data: str) -> None:
         found = json.loads(command("evaluate", grammar, data, "--json").out)["tags"]

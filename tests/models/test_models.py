@@ -162,6 +162,26 @@ def test_gradients_reach_every_weight(model: Model) -> None:
         assert weight.grad.abs().sum() > 0, name
 
 
+def embeddings(model: Model) -> dict[str, Tensor]:
+    """Tables whose rows are of a symbol, a word, a state or a rank each; units of a network may be idle, rows not."""
+    networks = torch.nn.Linear | torch.nn.LSTM
+    return {
+        f"{prefix}.{name}": weight
+        for prefix, module in model.named_modules()
+        if not isinstance(module, networks)
+        for name, weight in module.named_parameters(recurse=False)
+        if weight.dim() > 1
+    }
+
+
+def test_gradients_reach_every_row_of_embeddings(model: Model) -> None:
+    """In evaluation: nothing is left out."""
+    model.loss(WORDS, LENGTHS).sum().backward()
+    for name, table in embeddings(model).items():
+        assert table.grad is not None, name
+        assert (table.grad.flatten(1) != 0).any(1).all(), name
+
+
 def test_large_weights_give_no_nan(exact_model: Model) -> None:
     """Logits in the hundreds: most probabilities are zero in float32. Variances of latent vectors would be infinite."""
     exact_model.float().train()

@@ -1,12 +1,14 @@
 """What single models say about their tables, and the networks they are made of."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from rankspace.distributions import LHMM
-from rankspace.models import MODELS, create, describe
+from rankspace.models import MODELS, Model, create, describe
 from rankspace.models.networks import (
     JoinedLinear,
     JoinedNetwork,
@@ -17,6 +19,26 @@ from rankspace.models.networks import (
 )
 
 SIZES = {"vocabulary": 7, "size": 6}
+
+
+def spread_out(name: str, **settings: Any) -> Model:
+    """No two weights are alike, biases are not zero, and rounding is no reason for a difference."""
+    torch.manual_seed(0)
+    model = create(name, **SIZES, **settings).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_().mul_(0.7)
+    return model
+
+
+def h(model: Model, network: str, x: Tensor) -> Tensor:
+    """h(x) = g1(g2(W x)), g(y) = ReLU(B ReLU(A y)) + y, each map with a bias."""
+    of_network = [weight for name, weight in model.named_parameters() if name.startswith(f"{network}.")]
+    (w, w0), *layers = zip(of_network[::2], of_network[1::2], strict=True)
+    y = x @ w.T + w0
+    for (a, a0), (b, b0) in zip(layers[::2], layers[1::2], strict=True):
+        y = ((y @ a.T + a0).clamp(min=0) @ b.T + b0).clamp(min=0) + y
+    return y
 
 
 def test_joining_is_concatenation() -> None:
@@ -51,6 +73,27 @@ def test_dropped_choices_have_probability_zero() -> None:
     assert 0 < (found == -torch.inf).double().mean() < 0.9
 
 
+def test_a_choice_that_is_impossible_already_does_not_save_a_row() -> None:
+    torch.manual_seed(0)
+    logits = torch.tensor([[0.0, 1.0, 2.0, -torch.inf]]).expand(500, 4)
+    found = log_softmax_dropped(logits, 0.9, True)
+    torch.testing.assert_close(found.exp().sum(1), torch.ones(500))
+    assert (found[:, 3] == -torch.inf).all()
+    whole = (found[:, :3] > -torch.inf).all(1)
+    assert whole.double().mean() > 0.6  # 0.9^3 of the rows would lose all
+    torch.testing.assert_close(found[whole], logits.log_softmax(1)[whole])
+
+
+def test_a_start_in_ranks_is_never_left_without_a_way() -> None:
+    torch.manual_seed(0)
+    model = create("rank-hmm", states=3, rank=4, dropout=0.5, start="ranks", **SIZES).train()
+    for _ in range(200):
+        loss = model.loss(torch.tensor([[1, 2, 3]])).sum()
+        slopes = torch.autograd.grad(loss, list(model.parameters()))
+        assert loss.isfinite()
+        assert all(slope.isfinite().all() for slope in slopes)
+
+
 def test_kept_rows_are_as_many_of_each_group_and_in_order() -> None:
     torch.manual_seed(0)
     table = torch.arange(12.0)[:, None]
@@ -76,6 +119,65 @@ def test_no_table_begins_all_but_certain(name: str) -> None:
         rows = table.detach().flatten(-distribution.JOINT.get(label, 1))
         entropy = -(rows.exp() * rows.where(rows > -torch.inf, 0)).sum(-1).mean()
         assert entropy > math.log(rows.shape[-1]) / 2, label
+
+
+@pytest.mark.parametrize("start", ["states", "ranks"])
+def test_rank_pcfg_is_that_of_appendix_a(start: str) -> None:
+    """One projection to ranks for head, left and right; one embedding of a preterminal for words and children."""
+    model = spread_out("rank-pcfg", nonterminals=3, preterminals=4, rank=5, start=start)
+    weights, tables = dict(model.named_parameters()), model().parameters
+    num = 3 + (start == "ranks")
+    symbols, ranks, words = weights["symbols"], weights["ranks"], weights["emission.words.weight"]  # w_l, u_H, u_E
+    children = [ranks @ h(model, network, symbols).T for network in ("left_network", "right_network")]  # f_2, f_3
+    if start == "ranks":
+        children = [logits.index_fill(1, torch.tensor([3]), -torch.inf) for logits in children]
+    else:
+        root = h(model, "root.network", symbols[:num]) @ weights["root.start"][0]  # h_1, u_S
+        torch.testing.assert_close(tables["log_root"], root.log_softmax(0))
+    head = h(model, "head_network", symbols[:num]) @ ranks.T  # f_1
+    emission = h(model, "emission.network", symbols[num:]) @ words.T + weights["emission.words.bias"]  # h_2
+    torch.testing.assert_close(tables["log_head"], head.log_softmax(1))
+    torch.testing.assert_close(tables["log_left"], children[0].log_softmax(1))
+    torch.testing.assert_close(tables["log_right"], children[1].log_softmax(1))
+    torch.testing.assert_close(tables["log_emission"], emission.log_softmax(1))
+
+
+@pytest.mark.parametrize("start", ["states", "ranks"])
+def test_rank_hmm_is_that_of_appendix_b(start: str) -> None:
+    """Two embeddings of a state meet one projection to ranks."""
+    model = spread_out("rank-hmm", states=4, rank=5, start=start)
+    weights, tables = dict(model.named_parameters()), model().parameters
+    ranks, emitters = weights["ranks"], weights["emitters"]  # u_H, u_W
+    to_state = (ranks @ weights["to_states"].T).log_softmax(1)  # w_v
+    if start == "states":
+        logits = h(model, "start.network", weights["starts"]) @ weights["start.start"][0]  # h_1, w_s, u_P
+        torch.testing.assert_close(tables["log_start"], logits.log_softmax(0))
+    to_rank = (weights["from_states"] @ ranks.T).log_softmax(1)  # w_u
+    emission = (emitters @ h(model, "word_network", weights["words"]).T).log_softmax(1)  # h_2, w_w
+    torch.testing.assert_close(tables["log_state_to_rank"], to_rank)
+    torch.testing.assert_close(tables["log_rank_to_state"][:, :4], to_state)
+    torch.testing.assert_close(tables["log_emission"], emission)
+
+
+def test_dropout_of_the_rank_hmm_is_on_start_and_both_factors() -> None:
+    """Entries of U and V are left out, and numbers of the start embeddings; words are as in evaluation."""
+    model = spread_out("rank-hmm", states=40, rank=30, dropout=0.25)
+    whole, weights = model().parameters, dict(model.named_parameters())
+    assert all(torch.equal(table, whole[name]) for name, table in model().parameters.items())
+    drawn = model.train()().parameters
+    for name in ("log_state_to_rank", "log_rank_to_state"):
+        kept = drawn[name] > -torch.inf
+        assert abs(kept.double().mean().item() - 0.75) < 0.05  # four standard errors
+        expected = whole[name].masked_fill(~kept, -torch.inf).log_softmax(1)
+        torch.testing.assert_close(drawn[name], expected)
+    (slope,) = torch.autograd.grad(drawn["log_start"][0], weights["starts"], retain_graph=True)
+    kept = slope != 0
+    assert abs(kept.double().mean().item() - 0.75) < 0.12  # four standard errors
+    logits = h(model, "start.network", weights["starts"] * kept / 0.75) @ weights["start.start"][0]
+    torch.testing.assert_close(drawn["log_start"], logits.log_softmax(0))
+    assert torch.equal(drawn["log_emission"], whole["log_emission"])
+    again = model().parameters
+    assert not any(torch.equal(again[name], table) for name, table in drawn.items() if name != "log_emission")
 
 
 def test_n_pcfg_rules_are_a_softmax_over_all_pairs() -> None:

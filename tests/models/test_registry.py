@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+import torch
 
 from rankspace.errors import RankspaceError
 from rankspace.models import MODELS, create, describe
+from rankspace.models.registry import check
 
 
 def test_the_models() -> None:
@@ -81,6 +83,8 @@ def test_the_kind_of_free_logits_is_that_of_their_distribution() -> None:
             {"vocabulary": 5, "start": "rank"},
             "rank-pcfg: start is 'rank'; give one of 'states', 'ranks'.",
         ),
+        ("rank-hmm", {"vocabulary": 5, "rank": 0}, "rank-hmm: rank is 0; give at least 1."),
+        ("rank-hmm", {"vocabulary": 5, "dropout": 1.5}, "rank-hmm: dropout is 1.5; give a number from 0 to below 1."),
         ("c-pcfg", {"vocabulary": 5, "samples": 0}, "c-pcfg: samples is 0; give at least 1."),
         (
             "vl-hmm",
@@ -105,6 +109,24 @@ def test_mistakes(name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(RankspaceError) as caught:
         create(name, **settings)
     assert str(caught.value) == message
+    if message != "hmm: vocabulary is missing; give the number of words.":
+        with pytest.raises(RankspaceError) as caught:
+            check(name, **settings)
+        assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_settings_can_be_checked_before_there_are_words(name: str) -> None:
+    """Nothing is made: no memory holds as many weights, and no number is drawn."""
+    huge = {key: 2**50 for key, value in describe(name).settings.items() if type(value) is int}
+    before = torch.get_rng_state()
+    check(name)
+    check(name, **huge)
+    check(name, vocabulary=2**50, **huge)
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(RankspaceError) as caught:
+        check(name, **dict.fromkeys(huge, 0))
+    assert str(caught.value) == f"{name}: {next(iter(huge))} is 0; give at least 1."
 
 
 def test_a_model_that_is_not_there_cannot_be_described() -> None:

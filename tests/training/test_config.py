@@ -1,5 +1,6 @@
 """Configurations: TOML there and back, presets, and the words for what is wrong."""
 
+import math
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -75,12 +76,72 @@ def test_whole_numbers_will_do_for_others() -> None:
         ("data.train", 1, "data.train is 1; give text in quotes."),
         ("model.rank", "many", "model.rank is 'many'; give a whole number."),
         ("optimiser.name", "em", "optimiser.name is 'em' but model.name 'rank-pcfg'; EM is for direct models."),
+        ("optimiser.learning_rate", math.inf, "optimiser.learning_rate is inf; give a finite number."),
+        ("run.checkpoint_minutes", math.nan, "run.checkpoint_minutes is nan; give a finite number."),
+        (
+            "optimiser.weight_decay",
+            0.5,
+            "optimiser.weight_decay is 0.5 but optimiser.name 'adam'; take 'adamw' for it.",
+        ),
+        (
+            "objective.kl_warm_up",
+            5,
+            "objective.kl_warm_up is 5 but model.name 'rank-pcfg' has no KL term; leave it out.",
+        ),
     ],
 )
 def test_what_cannot_be_set(key: str, value: object, message: str) -> None:
     with pytest.raises(RankspaceError) as raised:
         Config().changed({key: value})
     assert str(raised.value) == f"config: {message}"
+
+
+def test_settings_of_models_are_finite() -> None:
+    with pytest.raises(RankspaceError) as raised:
+        Config().changed({"model.name": "direct", "model.spread": math.inf})
+    assert str(raised.value) == "config: model.spread is inf; give a finite number."
+
+
+def test_what_is_measured_must_be_computed() -> None:
+    with pytest.raises(RankspaceError) as raised:
+        Config().changed({"evaluation.measure": "s_f1", "evaluation.parse": False})
+    assert str(raised.value) == (
+        "config: evaluation.measure is 's_f1' but evaluation.parse false; nothing is parsed, set it to true."
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("optimiser.average", 0.9),
+        ("optimiser.clip", 1.0),
+        ("optimiser.weight_decay", 0.1),
+        ("schedule.name", "cosine"),
+        ("schedule.warm_up", 3),
+    ],
+)
+def test_em_takes_no_options_of_gradients(key: str, value: object) -> None:
+    with pytest.raises(RankspaceError) as raised:
+        load_preset("direct").changed({key: value})
+    assert str(raised.value) == (
+        f"config: {key} is {value!r} but optimiser.name 'em'; EM has no gradients, leave it out."
+    )
+
+
+@pytest.mark.parametrize("key", ["evaluation.every_steps", "run.max_steps"])
+def test_full_em_goes_by_epochs(key: str) -> None:
+    with pytest.raises(RankspaceError) as raised:
+        load_preset("direct").changed({key: 4})
+    assert str(raised.value) == (
+        f"config: {key} is 4 but em.batch 'full', which learns at the ends of epochs; give run.epochs, or em.batch "
+        f"'mini'."
+    )
+    load_preset("direct").changed({key: 4, "em.batch": "mini"})
+
+
+def test_options_that_go_together() -> None:
+    Config().changed({"optimiser.name": "adamw", "optimiser.weight_decay": 0.1})
+    load_preset("c-pcfg").changed({"objective.kl_warm_up": 5})
 
 
 def test_a_model_that_does_not_exist() -> None:

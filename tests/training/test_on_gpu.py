@@ -13,7 +13,7 @@ from training.tiny import CHAIN, DIRECT, TREE, config, data
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("model", [TREE, {**CHAIN, "model.dropout": 0.0}, DIRECT])
+@pytest.mark.parametrize("model", [TREE, {**CHAIN, "model.dropout": 0.0}, {**DIRECT, "em.batch": "mini"}])
 def test_the_gpu_learns_what_the_cpu_learns(tmp_path: Path, model: dict[str, Any]) -> None:
     chosen = config(model, run__max_steps=4, run__log_every=1)
     for device in ("cpu", "cuda"):
@@ -43,7 +43,7 @@ def test_steps_do_not_wait_for_the_device_but_where_the_engine_does(tmp_path: Pa
     torch.cuda.set_sync_debug_mode("error")
     try:
         watch.begin(Place(1, 0, 1))
-        watch.losses(losses, counts)
+        watch.losses(losses, counts, 5 * counts)
         watch.step(losses.norm())
     finally:
         torch.cuda.set_sync_debug_mode("default")

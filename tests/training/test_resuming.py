@@ -1,5 +1,6 @@
 """A run that was stopped, however, ends with the same bits as one that was not."""
 
+import json
 import os
 import random
 import signal
@@ -18,6 +19,8 @@ from rankspace.training import Config, InterruptionError, RunDirectory, train
 from rankspace.training.config import config_text
 from rankspace.training.em import EMStep
 from rankspace.training.epochs import Share
+from rankspace.training.evaluator import Evaluated
+from rankspace.training.loop import Trainer
 from rankspace.training.step import GradientStep
 from training.tiny import CHAIN, DIRECT, TREE, config, data
 
@@ -63,7 +66,7 @@ def run(path: Path, chosen: Config) -> int:
 def assert_same(one: Path, other: Path) -> None:
     """All checkpoints and metrics, but for times."""
     for name in ("last", "best"):
-        first, second = (RunDirectory.open(path).read(name, resuming=True) for path in (one, other))
+        first, second = (RunDirectory.open(path).read(name, resuming=name == "last") for path in (one, other))
         assert first.step == second.step
         assert first.weights.keys() == second.weights.keys()
         assert all(torch.equal(first.weights[key], second.weights[key]) for key in first.weights)
@@ -97,7 +100,8 @@ def records_and_losses(path: Path) -> tuple[list[dict[str, Any]], list[float]]:
 def test_kills_leave_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    chosen = config(model, **changes, run__checkpoint_steps=2, run__max_steps=8, run__epochs=9)
+    length = {"run__epochs": 2} if model is DIRECT and not changes else {"run__max_steps": 8, "run__epochs": 9}
+    chosen = config(model, **changes, **length, run__checkpoint_steps=2)
     assert run(tmp_path / "whole", chosen) == 0
     kill_at(monkeypatch, [1, 4, 5, 7])
     assert run(tmp_path / "killed", chosen) == 4
@@ -203,6 +207,57 @@ def test_a_damaged_checkpoint_gives_way_to_the_previous_one(tmp_path: Path) -> N
     for name in ("whole", "damaged"):
         run(tmp_path / name, long)
     assert_same(tmp_path / "whole", tmp_path / "damaged")
+
+
+@pytest.mark.parametrize("model", [CHAIN, {**DIRECT, "em.batch": "mini"}])
+def test_a_checkpoint_of_weights_alone_gives_way_too(tmp_path: Path, model: dict[str, Any]) -> None:
+    path, short = tmp_path / "run", config(model, run__max_steps=4, run__checkpoint_steps=2)
+    run(path, short)
+    places = [path / "checkpoints" / name for name in ("last", "previous")]
+    for place in places:
+        card = json.loads((place / "state.json").read_text())
+        (place / "optimiser.safetensors").unlink()
+        del card["files"]["optimiser.safetensors"]
+        (place / "state.json").write_text(json.dumps(card))
+    with pytest.raises(FormatError) as raised:
+        run(path, short)
+    assert str(raised.value) == (
+        f"{places[0]}/state.json: names no optimiser.safetensors, so training cannot go on from it; choose another "
+        f"checkpoint, or allow to fall back on one."
+    )
+
+
+def test_a_kill_between_an_evaluation_and_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = config(CHAIN, run__checkpoint_steps=1, run__log_every=1)
+    run(tmp_path / "whole", chosen)
+    whole, kills = Trainer._evaluation, [1]
+
+    def dying(trainer: Trainer, is_planned: bool = True) -> None:
+        whole(trainer, is_planned)
+        if kills:
+            kills.clear()
+            raise KilledError
+
+    monkeypatch.setattr(Trainer, "_evaluation", dying)
+    assert run(tmp_path / "killed", chosen) == 1
+    assert_same(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_an_end_by_steps_leaves_no_trace_in_what_is_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluation at the end is recorded, but neither the schedule nor patience looks at it."""
+    monkeypatch.setattr(Evaluated, "measure", lambda found, name: [1.0])  # after the first none is better
+    changes = {"schedule__name": "plateau", "schedule__patience": 2, "evaluation__patience": 4, "run__epochs": 9}
+    run(tmp_path / "whole", config(CHAIN, **changes))
+    for num_steps in (3, 7, 0):  # of five an epoch
+        run(tmp_path / "ended", config(CHAIN, **changes, run__max_steps=num_steps))
+    whole, ended = (RunDirectory.open(tmp_path / name).read("last", resuming=True) for name in ("whole", "ended"))
+    assert all(torch.equal(ended.weights[name], weight) for name, weight in whole.weights.items())
+    assert all(torch.equal(ended.resuming[name], tensor) for name, tensor in whole.resuming.items())
+    names = ("step", "epoch", "best", "num_bad", "stopped", "schedule")
+    assert {name: ended.state[name] for name in names} == {name: whole.state[name] for name in names}
+    assert whole.state["schedule"]["scale"] < 1
+    evaluated = [r["step"] for r in RunDirectory.open(tmp_path / "ended").metrics() if r["split"] == "valid"]
+    assert evaluated == [3, 5, 7, 10, 15, 20, 25]
 
 
 def test_more_epochs(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def test_loading_does_not_touch_random_numbers(tmp_path: Path) -> None:
 
 
 def weight(step: int) -> Checkpoint:
-    return Checkpoint({"w": torch.full((2,), float(step))}, {"step": step}, {"m": torch.tensor([step])})
+    state = {"step": step, "epoch": 0, "batches": {}, "schedule": {}, "sums": []}
+    return Checkpoint({"w": torch.full((2,), float(step))}, state, {"m": torch.tensor([step])})
 
 
 def test_last_becomes_previous(tmp_path: Path) -> None:
@@ -105,11 +106,55 @@ def test_a_kill_between_renamings_leaves_a_run(tmp_path: Path, monkeypatch: pyte
 def test_metrics_after_a_step_are_forgotten(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     for step in (1, 2, 3):
-        run.add_metrics({"step": step})
+        run.add_metrics({"step": step, "split": "train"})
+        run.add_metrics({"step": step, "split": "valid"})
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4')  # as a kill leaves it
-    run.forget_metrics_after(2)
-    assert run.metrics() == [{"step": 1}, {"step": 2}]
+    run.forget_metrics_after(2, evaluated_step=2)
+    found = [(record["step"], record["split"]) for record in run.metrics()]
+    assert found == [(1, "train"), (1, "valid"), (2, "train"), (2, "valid")]
+    run.forget_metrics_after(2, evaluated_step=1)  # a kill came between the evaluation and its checkpoint
+    assert [(record["step"], record["split"]) for record in run.metrics()] == found[:3]
+
+
+def test_resuming_wants_more_than_weights(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    run.save(weight(1))
+    folder = run.path / "checkpoints" / "last"
+    run.save(Checkpoint(weight(2).weights, weight(2).state))
+    with pytest.raises(FormatError) as raised:
+        run.read("last", resuming=True)
+    remedy = "choose another checkpoint, or allow to fall back on one"
+    message = f"{folder}/state.json: names no {{}}, so training cannot go on from it; {remedy}."
+    assert str(raised.value) == message.format("optimiser.safetensors")
+    found, notice = run.read_good("last", resuming=True)
+    assert (found.step, notice) == (1, f"{raised.value} Took the previous one, of step 1.")
+    run.save(Checkpoint(weight(3).weights, {"step": 3}, weight(3).resuming))
+    with pytest.raises(FormatError) as raised:
+        run.read("last", resuming=True)
+    assert str(raised.value) == message.format("epoch, batches, schedule, sums")
+    assert run.read("last").step == 3
+
+
+def test_files_are_on_the_disk_before_they_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made(tmp_path / "run")
+    calls: list[str] = []
+    replace, fsync = os.replace, os.fsync
+
+    def replacing(source: Path, target: Path) -> None:
+        calls.append(Path(target).name)
+        replace(source, target)
+
+    def flushing(handle: int) -> None:
+        calls.append("flush")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "replace", replacing)
+    monkeypatch.setattr(os, "fsync", flushing)
+    run.update_card(results={})
+    run.write_config(run.config)
+    run.forget_metrics_after(0, 0)
+    assert calls == ["flush", "card.json", "flush", "config.toml", "flush", "metrics.jsonl"]
 
 
 def damaged(run: RunDirectory, how: str) -> None:

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,21 @@ import rankspace
 from rankspace.data.batches import Batches
 from rankspace.data.prepared import PreparedData
 from rankspace.errors import FormatError, RankspaceError
+from rankspace.evaluation import Perplexity
 from rankspace.models import Model
 from rankspace.training import Config, Outcome, RunDirectory, synthetic_data, train
+from rankspace.training.averaging import Average
 from rankspace.training.epochs import Epochs, Share
-from rankspace.training.evaluator import Evaluator
+from rankspace.training.evaluator import Evaluated, Evaluator
 from rankspace.training.keeping import Keeper, draw_curves
 from rankspace.training.loop import Trainer
 from rankspace.training.optimisers import Schedule
 from rankspace.training.processes import Processes
 from rankspace.training.progress import Quiet
 from rankspace.training.runs import build_model
+from rankspace.training.standing import Progress
 from rankspace.training.step import GradientStep
-from rankspace.training.watch import NumbersError, Place, Watch
+from rankspace.training.watch import NumbersError, Place, Sums, Watch
 from training.tiny import CHAIN, DIRECT, TREE, config, data
 
 
@@ -90,6 +94,7 @@ def test_records(tmp_path: Path) -> None:
     record = next(record for record in RunDirectory.open(tmp_path / "run").metrics() if record["split"] == "train")
     assert (record["step"], record["epoch"], record["num_impossible"]) == (2, 1, 0)
     assert record["learning_rate"] == 0.01
+    assert record["gradient_norm"] > 0
     assert record["perplexity"] < math.exp(record["loss"])
     assert record["words_per_second"] > 0
     assert record["memory_mb"] > 10
@@ -175,6 +180,18 @@ def test_gradients_are_clipped() -> None:
     assert norms[1] == pytest.approx(0.01, rel=1e-4)
 
 
+def test_averages_follow_their_formula() -> None:
+    model = built(config())
+    average, expected = Average(model, 0.15), {name: w.detach().clone() for name, w in model.named_parameters()}
+    for decay in (0.1, 0.15):  # (1 + step) / (10 + step) is lower only at first
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                weight += 1
+                expected[name] = decay * expected[name] + (1 - decay) * weight
+        average.update()
+    assert_close(average.weights, expected)
+
+
 def test_averaged_weights_are_evaluated_and_saved(tmp_path: Path) -> None:
     trained(tmp_path / "run", config(optimiser__average=0.99, run__epochs=1))
     checkpoint = RunDirectory.open(tmp_path / "run").read("last", resuming=True)
@@ -234,6 +251,41 @@ def test_evaluation_every_some_steps(tmp_path: Path) -> None:
 def test_the_best_by_f1(tmp_path: Path) -> None:
     results = trained(tmp_path / "run", config(run__epochs=3, evaluation__measure="s_f1")).results
     assert results["best"]["f1"] == max(record["f1"] for record in evaluations(tmp_path / "run"))
+
+
+def measured(num_impossible: int, of_possible: float) -> Evaluated:
+    perplexity = math.inf if num_impossible else of_possible
+    found = Perplexity(perplexity, of_possible, 9, 9, num_impossible, 0, -1.0)
+    return Evaluated(found, None, 0, 0.0)
+
+
+def test_fewer_impossible_sentences_are_better_than_any_perplexity() -> None:
+    order = [measured(0, 5.0), measured(0, 9.0), measured(1, 2.0), measured(3, 1.0)]
+    measures = [found.measure("perplexity") for found in order]
+    assert measures == sorted(measures, key=lambda measure: measure or [])
+    assert measured(9, math.nan).measure("perplexity") is None
+    assert measured(0, 5.0).measure("s_f1") is None
+
+
+def test_only_what_is_better_counts_as_better() -> None:
+    progress, kept = Progress(), []
+    for progress.step, measure in enumerate((None, None, [1.0, 7.0], [1.0, 7.0], [2.0, 3.0], [0.0, 9.0], None), 1):
+        assert progress.is_best(measure) == progress.improved(measure)
+        kept.append((progress.best_step, progress.num_bad))
+    assert kept == [(1, 0), (1, 1), (3, 0), (3, 1), (3, 2), (6, 0), (6, 1)]
+
+
+def test_s_f1_as_the_measure_needs_trees(tmp_path: Path) -> None:
+    whole = data()
+    bare = {split: replace(corpus, gold=None) for split, corpus in whole.splits.items()}
+    for model, found, what in (
+        (CHAIN, whole, "rank-hmm is a chain"),
+        (TREE, PreparedData(whole.card, whole.vocabulary, bare), "the split 'valid' has no gold trees"),
+    ):
+        with pytest.raises(RankspaceError) as raised:
+            train(config(model, evaluation__measure="s_f1"), tmp_path / "run", device="cpu", data=found)
+        assert str(raised.value) == f"train: evaluation.measure is 's_f1' but {what}; measure by perplexity."
+        assert not (tmp_path / "run").exists()
 
 
 def test_without_a_validation_split(tmp_path: Path) -> None:
@@ -300,6 +352,17 @@ def test_stepwise_em_learns_and_leaves_nothing_impossible(tmp_path: Path) -> Non
     losses = [record["loss"] for record in RunDirectory.open(tmp_path / "run").metrics() if record["split"] == "train"]
     assert losses[-1] < 0.9 * losses[0]
     assert all(record["num_impossible"] == 0 for record in evaluations(tmp_path / "run"))
+    metrics = RunDirectory.open(tmp_path / "run").metrics()
+    assert not any({"gradient_norm", "learning_rate"} & record.keys() for record in metrics)
+
+
+def test_counts_that_are_not_finite() -> None:
+    watch = Watch(torch.device("cpu"), "a count")
+    watch.begin(Place(7, 1, 3))
+    watch.finite(torch.tensor(math.inf))
+    with pytest.raises(NumbersError) as raised:
+        watch.check("do something.")
+    assert str(raised.value) == "train: step 7 (epoch 2, batch 3): a count is not finite; do something."
 
 
 # What must not occur.
@@ -308,10 +371,10 @@ def test_stepwise_em_learns_and_leaves_nothing_impossible(tmp_path: Path) -> Non
 def watched(losses: list[float], norm: float = 1.0) -> Watch:
     watch = Watch(torch.device("cpu"))
     watch.begin(Place(7, 1, 3))
-    watch.losses(torch.tensor(losses), torch.ones(len(losses)))
+    watch.losses(torch.tensor(losses), torch.ones(len(losses)), torch.arange(2.0, len(losses) + 2))
     watch.step(torch.tensor(norm))
     watch.begin(Place(8, 1, 4))
-    watch.losses(torch.tensor([1.0]), torch.ones(1))
+    watch.losses(torch.tensor([1.0]), torch.ones(1), torch.ones(1))
     return watch
 
 
@@ -332,8 +395,26 @@ def test_the_first_bad_step_is_named(losses: list[float], norm: float, message: 
 def test_impossible_sentences_are_counted_and_left_out() -> None:
     watch = watched([2.0, math.inf, 3.0])
     watch.check("")
-    assert watch.drain()[:2] == (6.0, 1.0)
-    assert watch.drain() == (0.0, 0.0, 0.0, 0.0)
+    assert watch.drain() == Sums(6.0, num_sentences=3, num_predictions=2 + 4 + 1, num_impossible=1, norm=1, num_steps=1)
+    assert watch.drain() == Sums()
+
+
+def test_logged_figures_are_those_of_possible_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch of all sentences, at weights that do not move, is what evaluation finds."""
+    chosen = config(
+        {**DIRECT, "optimiser.name": "adam"}, run__epochs=1, run__log_every=1, batches__max_sentences=40
+    ).changed({"optimiser.learning_rate": 1e-9})
+    model: Any = built(chosen)
+    with torch.no_grad():
+        model.logits["log_emission"][:, 2] = -torch.inf
+    monkeypatch.setattr("rankspace.training.runs.build_model", lambda *_: model)
+    expected = Evaluator(data()["train"], "chain", Processes())(model).perplexity
+    trained(tmp_path / "run", chosen)
+    record = RunDirectory.open(tmp_path / "run").metrics()[0]
+    assert record["num_impossible"] == expected.num_impossible > 0
+    assert record["perplexity"] == pytest.approx(expected.of_possible, rel=1e-5)
+    num_possible = expected.num_sentences - expected.num_impossible
+    assert record["loss"] == pytest.approx(-expected.log_prob / num_possible, rel=1e-5)
 
 
 def test_a_run_that_explodes_keeps_its_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

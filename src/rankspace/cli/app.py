@@ -17,6 +17,7 @@ from rankspace import __version__
 from rankspace.cli import bench, data, fgg, show
 from rankspace.cli.demo import demo
 from rankspace.cli.evaluate import evaluate
+from rankspace.cli.help_text import WIDTH, Command, Group
 from rankspace.cli.info import info
 from rankspace.cli.parse import parse
 from rankspace.cli.sample import sample
@@ -32,18 +33,30 @@ INTERRUPTED = 130
 _ClickException: type[Any] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
-    help="Exact inference with very large state spaces, in rank space.",
+    cls=Group,
+    help="""Exact inference with very large state spaces, in rank space.
+
+    Examples:
+
+    rankspace demo --quick
+
+    rankspace data prepare train=train.txt valid=valid.txt -o my-data --min-count 2
+
+    rankspace train my-data --preset demo -o my-run
+
+    rankspace parse my-run text.txt
+    """,
     add_completion=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": WIDTH},
 )
-app.command()(demo)
-app.command(no_args_is_help=True)(train)
-app.command(no_args_is_help=True)(evaluate)
-app.command(no_args_is_help=True)(parse)
-app.command(no_args_is_help=True)(score)
-app.command(no_args_is_help=True)(sample)
+app.command(cls=Command)(demo)
+app.command(cls=Command, no_args_is_help=True)(train)
+app.command(cls=Command, no_args_is_help=True)(evaluate)
+app.command(cls=Command, no_args_is_help=True)(parse)
+app.command(cls=Command, no_args_is_help=True)(score)
+app.command(cls=Command, no_args_is_help=True)(sample)
 app.add_typer(show.app, name="show")
-app.command()(info)
+app.command(cls=Command)(info)
 app.add_typer(fgg.app, name="fgg")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
@@ -66,6 +79,9 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except _ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # raised by a command that cannot do without arguments
+            print(error.format_message())
+            return 0
         return _complain(_usage(error))
     except BrokenPipeError:  # whoever read our output has seen enough
         return 1

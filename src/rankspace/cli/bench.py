@@ -8,11 +8,23 @@ from typing import Annotated, Any
 import typer
 
 from rankspace.cli.bench_tables import show_fgg, show_suite
+from rankspace.cli.help_text import Command, Group
 from rankspace.cli.output import print_json
 from rankspace.errors import RankspaceError
 from rankspace.files import whole_file
 
-app = typer.Typer(help="Measure speed; each result is checked in the run that times it.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="""Measure speed; each result is checked in the run that times it.
+
+    Examples:
+
+    rankspace bench tree --quick
+
+    rankspace bench chain --device cuda --output chain.json
+    """,
+)
 
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: checks that it runs, says nothing of speed.")]
@@ -25,7 +37,7 @@ Length = Annotated[int, typer.Option(min=2, help="Words in a sentence.")]
 Vocabulary = Annotated[int, typer.Option(min=1, help="Words in the vocabulary.")]
 
 
-@app.command("fgg")
+@app.command("fgg", cls=Command)
 def bench_fgg(
     device: Device = "cpu",
     states: Annotated[int, typer.Option(min=1, help="States of the decomposed PCFG.")] = 2000,
@@ -34,7 +46,14 @@ def bench_fgg(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """The generic engine: what generality costs, and what rank space gains."""
+    """The generic engine: what generality costs, and what rank space gains.
+
+    Examples:
+
+    rankspace bench fgg --quick
+
+    rankspace bench fgg --states 500 --rank 20 --json
+    """
     place = _place("fgg", device, output)
     from rankspace.bench import fgg
 
@@ -43,7 +62,7 @@ def bench_fgg(
     _report(result, output, None if json else show_fgg)
 
 
-@app.command("chain")
+@app.command("chain", cls=Command)
 def bench_chain(
     device: Device = "cpu",
     states: Annotated[int, typer.Option(min=1, help="States of the rank-space HMM.")] = 4096,
@@ -56,7 +75,14 @@ def bench_chain(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Rank-space HMMs, forward and backward: against autograd, against packages, and against the claimed costs."""
+    """Rank-space HMMs, forward and backward: against autograd, against packages, and against the claimed costs.
+
+    Examples:
+
+    rankspace bench chain --quick
+
+    rankspace bench chain --states 32768 --rank 4096 --device cuda --alone
+    """
     place = _place("chain", device, output)
     from rankspace.bench import chain
 
@@ -65,7 +91,7 @@ def bench_chain(
     _report(_with_progress("chain", suite.num_runs, suite.run), output, None if json else show_suite)
 
 
-@app.command("tree")
+@app.command("tree", cls=Command)
 def bench_tree(
     device: Device = "cpu",
     nonterminals: Annotated[int, typer.Option(min=1, help="Nonterminals of the rank-space PCFG.")] = 450,
@@ -79,7 +105,14 @@ def bench_tree(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Rank-space PCFGs, forward and backward: against autograd, against torch-struct, and against the claimed costs."""
+    """Rank-space PCFGs, forward and backward: against autograd, against torch-struct, and against the claimed costs.
+
+    Examples:
+
+    rankspace bench tree --quick
+
+    rankspace bench tree --nonterminals 4500 --preterminals 9000 --rank 1000 --device cuda --alone
+    """
     place = _place("tree", device, output)
     from rankspace.bench import tree
 

@@ -6,9 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
-from rankspace.cli.output import print_json, print_line, print_pairs, print_table, shown, working
+from rankspace.cli.help_text import Command, Group
+from rankspace.cli.output import print_json, print_line, print_pairs, print_table, shown
+from rankspace.cli.run_options import Quiet, notify, progress
 
-app = typer.Typer(help="Text and treebanks: prepare them for training, look at what is prepared.", no_args_is_help=True)
+MOST_NAMES = 3  # of files that are listed
+
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="""Text and treebanks: prepare them for training, look at what is prepared.
+
+    Examples:
+
+    rankspace data prepare train=train.txt valid=valid.txt -o my-data
+
+    rankspace data info my-data
+    """,
+)
 
 
 class FileFormat(StrEnum):
@@ -41,7 +56,7 @@ Sources = Annotated[
 ]
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=Command, no_args_is_help=True)
 def prepare(
     sources: Sources,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
@@ -71,12 +86,17 @@ def prepare(
     max_words: Annotated[int | None, typer.Option(min=1, help="Size of the vocabulary without <unk>, <eos>.")] = None,
     min_count: Annotated[int | None, typer.Option(min=1, help="Rarer words are <unk>.")] = None,
     eos: Annotated[bool | None, typer.Option("--eos/--no-eos", help="Give <eos> a number.")] = None,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Longer sentences are bad input.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=0, help="Longer sentences are bad input; 1000 unless given, 0 for no limit.")
+    ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Count bad input and go on.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite DIR if it is prepared data.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Read text or trees, preprocess them, and write vocabulary, encoded sentences, gold spans and a card.
+
+    Examples:
 
     rankspace data prepare train=train.txt valid=valid.txt -o my-data --lower-case --max-words 10000
 
@@ -86,7 +106,7 @@ def prepare(
     from rankspace.data.preparation import prepare as read
     from rankspace.data.prepared import check_output, save_prepared
     from rankspace.data.presets import preset as preset_of
-    from rankspace.data.sources import find_sources
+    from rankspace.data.sources import find_sources, ignored_files
 
     chosen = preset_of(preset)
     changes = {
@@ -104,18 +124,30 @@ def prepare(
     options = _changed(chosen.preprocessing, remove_punctuation, changes)
     check_output(output, force)
     bad = BadInput(skip_bad)
-    with working("reading"):
-        data = read(find_sources(sources, chosen.files, split_table), options, vocabulary, format.value, bad, preset)
+    found = find_sources(sources, chosen.files, split_table)
+    if ignored := ignored_files(sources, found):
+        notify(_ignored(ignored), quiet)
+    with progress("reading", quiet):
+        data = read(found, options, vocabulary, format.value, bad, preset)
     card = save_prepared(output, data, force).card
+    if warning := _unknown_warning(card):
+        notify(warning, quiet)
     _report(card, bad, output, as_json)
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=Command, no_args_is_help=True)
 def info(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `data prepare` wrote.")],
     as_json: AsJson = False,
 ) -> None:
-    """Check prepared data and print what is in it."""
+    """Check prepared data and print what is in it.
+
+    Examples:
+
+    rankspace data info my-data
+
+    rankspace data info my-data --json
+    """
     from rankspace.data.prepared import load_prepared
 
     card = load_prepared(directory).card
@@ -135,6 +167,25 @@ def _changed(options: Any, remove_punctuation: bool | None, changes: dict[str, A
         changes["removed_tags"] = PUNCTUATION_TAGS if remove_punctuation else ()
         changes["removed_words"] = PUNCTUATION_WORDS if remove_punctuation else ()
     return replace(options, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _ignored(files: list[Path]) -> str:
+    names = ", ".join(str(file) for file in files[:MOST_NAMES])
+    more = f" and {len(files) - MOST_NAMES:,} more" if len(files) > MOST_NAMES else ""
+    return f"prepare: ignored {names}{more}; name files to take them: train=FILE valid=FILE test=FILE."
+
+
+def _unknown_warning(card: dict[str, Any]) -> str | None:
+    """What a vocabulary of all words of the training split does to the words of the others."""
+    counts = {split: entry["num_unknown"] for split, entry in card["splits"].items()}
+    others = {split: count for split, count in counts.items() if split != "train" and count}
+    if counts.get("train") != 0 or not others:
+        return None
+    found = " and ".join(f"{count:,} of {split}" for split, count in others.items())
+    return (
+        f"warning: no word of train is <unk>, but {found} are, of which a model then learns nothing; use --min-count 2 "
+        f"or --max-words."
+    )
 
 
 def _report(card: dict[str, Any], bad: Any, output: Path, as_json: bool) -> None:

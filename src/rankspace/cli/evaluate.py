@@ -34,10 +34,10 @@ BOUNDS = {
 
 
 def evaluate(
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="The folder of a run.")] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
     data: Annotated[
         str | None,
-        typer.Argument(metavar="[DATA]", help="A folder that `data prepare` wrote, or synthetic; else as in training."),
+        typer.Argument(metavar="DATA", help="A folder that `data prepare` wrote, or synthetic; else as in training."),
     ] = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     predicted: Annotated[
@@ -64,6 +64,8 @@ def evaluate(
     F1 is unlabelled, of spans of several words but not all: S-F1 is the mean over sentences, corpus F1 of all spans.
 
     A tag is right if it is the gold tag that its preterminal, or state, meets most often.
+
+    Examples:
 
     rankspace evaluate my-run my-data --split valid
 

@@ -6,10 +6,22 @@ from typing import Annotated
 
 import typer
 
+from rankspace.cli.help_text import Command, Group
 from rankspace.cli.output import number, print_json, print_line, print_table, shown, shown_all, working
 from rankspace.errors import DecompositionError, FormatError, GrammarError, RankspaceError
 
-app = typer.Typer(help="Factor graph grammars: check a file, sum over it, compile it to rank space, draw it.")
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="""Factor graph grammars: check a file, sum over it, compile it to rank space, draw it.
+
+    Examples:
+
+    rankspace fgg check grammar.json
+
+    rankspace fgg z grammar.json --sentence "the dog barks"
+    """,
+)
 
 
 class SemiringName(StrEnum):
@@ -30,14 +42,19 @@ AsJson = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=Command, no_args_is_help=True)
 def check(
     file: GrammarFile,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse useless nonterminals.")] = False,
     open_start: OpenStart = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a grammar and print what is in it."""
+    """Check a grammar and print what is in it.
+
+    Examples:
+
+    rankspace fgg check grammar.json --strict
+    """
     from rankspace.cli.grammar_file import load_grammar
     from rankspace.cli.grammar_summary import print_summary, refuse_useless, summarise
 
@@ -51,7 +68,7 @@ def check(
         print_summary(summary)
 
 
-@app.command()
+@app.command(cls=Command, no_args_is_help=True)
 def z(
     file: GrammarFile,
     sentence: Annotated[str | None, typer.Option(help="Words, with blanks between them, to be observed.")] = None,
@@ -60,7 +77,14 @@ def z(
     open_start: OpenStart = False,
     as_json: AsJson = False,
 ) -> None:
-    """Sum over all derivations and assignments of a grammar, or of those that yield a sentence."""
+    """Sum over all derivations and assignments of a grammar, or of those that yield a sentence.
+
+    Examples:
+
+    rankspace fgg z grammar.json
+
+    rankspace fgg z grammar.json --sentence "the dog barks" --semiring log
+    """
     if label is not None and sentence is None:
         raise RankspaceError("--label says which node label carries the words; give them with --sentence.")
     from rankspace.cli.grammar_file import load_grammar
@@ -77,7 +101,7 @@ def z(
         print_answer(fgg, result)
 
 
-@app.command()
+@app.command(cls=Command, no_args_is_help=True)
 def rank_space(
     file: GrammarFile,
     rank: Annotated[int, typer.Option(min=1, help="Number of ranks of each decomposition.")],
@@ -88,7 +112,12 @@ def rank_space(
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.json if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Decompose the factors of a B-FGG and sum its states out: the same Z, over ranks."""
+    """Decompose the factors of a B-FGG and sum its states out: the same Z, over ranks.
+
+    Examples:
+
+    rankspace fgg rank-space grammar.json --rank 3 -o ranks.json
+    """
     _refuse_output(output, force)
     from rankspace.cli.grammar_file import load_grammar
     from rankspace.fgg import save_json
@@ -124,13 +153,18 @@ def rank_space(
     print_line(f"\nwrote {output}")
 
 
-@app.command()
+@app.command(cls=Command, no_args_is_help=True)
 def draw(
     file: GrammarFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.svg", help="A .svg, .png or .pdf file.")],
     rule: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A rule to draw; may be repeated.")] = None,
 ) -> None:
-    """Draw the rules of a grammar as factor graphs."""
+    """Draw the rules of a grammar as factor graphs.
+
+    Examples:
+
+    rankspace fgg draw grammar.json -o rules.svg --rule pi_1
+    """
     from rankspace.cli.grammar_file import load_grammar
     from rankspace.viz import draw_rules
 

@@ -21,12 +21,14 @@ OPTIONAL = {  # packages, and what they are for
 
 
 def info(
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="The folder of a run.")] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
     models: Annotated[bool, typer.Option("--models", help="List the models and their settings.")] = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets of training.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print what is in a run; or the models, or the presets; or versions, devices and optional packages.
+
+    Examples:
 
     rankspace info my-run
 

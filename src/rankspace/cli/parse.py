@@ -74,6 +74,8 @@ def parse(
 
     A sentence that the grammar cannot produce has () in place of its tree, and an empty line stays an empty line.
 
+    Examples:
+
     echo "the dog sleeps" | rankspace parse my-run
 
     rankspace parse my-run text.txt --format json --labels > trees.jsonl

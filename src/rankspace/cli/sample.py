@@ -40,6 +40,8 @@ def sample(
 
     How many these are, and how probable that is, is told on stderr.
 
+    Examples:
+
     rankspace sample my-run --num 5 --max-length 20
 
     rankspace sample my-grammar --num 100 --trees --seed 7 > trees.txt

@@ -50,6 +50,8 @@ def score(
 
     With --surprisal a line has the numbers of sentence and word, the word, the word as it is read, and its surprisal.
 
+    Examples:
+
     rankspace score my-run text.txt > scores.tsv
 
     echo "the horse raced past the barn fell" | rankspace score my-hmm --surprisal --base 2

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankspace.cli.help_text import Command, Group
 from rankspace.cli.output import print_json
 from rankspace.cli.run_options import (
     MAX_TOKENS,
@@ -33,7 +34,18 @@ if TYPE_CHECKING:
     from rankspace.trees import Tree
     from rankspace.viz import Picture
 
-app = typer.Typer(help="Pictures: a parse, the chart of a sentence, training curves, the words of states.")
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="""Pictures: a parse, the chart of a sentence, training curves, the words of states.
+
+    Examples:
+
+    rankspace show tree my-run "the dog sees the cat" -o tree.svg
+
+    rankspace show curves my-run -o curves.svg
+    """,
+)
 
 PictureFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .svg file, or .png.")]
 Sentence = Annotated[str, typer.Argument(metavar="SENTENCE", help="Words with blanks between them, as one argument.")]
@@ -42,12 +54,12 @@ GoldTree = Annotated[
 ]
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=Command, no_args_is_help=True)
 def tree(
     output: PictureFile,
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="The folder of a run of a grammar.")] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run of a grammar.")] = None,
     sentence: Annotated[
-        str | None, typer.Argument(metavar="[SENTENCE]", help="Words with blanks between them, as one argument.")
+        str | None, typer.Argument(metavar="SENTENCE", help="Words with blanks between them, as one argument.")
     ] = None,
     brackets: Annotated[
         str | None, typer.Option(metavar="BRACKETS", help="Draw this tree, without a run: '(S (NP the dog) barks)'.")
@@ -61,6 +73,8 @@ def tree(
     quiet: Quiet = False,
 ) -> None:
     """Draw the parse of a sentence, with the probability of each span; or a tree that is given.
+
+    Examples:
 
     rankspace show tree my-run "the dog sees the cat" -o tree.svg
 
@@ -84,7 +98,7 @@ def tree(
     _save(picture, output, quiet)
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=Command, no_args_is_help=True)
 def heat_map(
     run: RunPath,
     sentence: Sentence,
@@ -97,6 +111,8 @@ def heat_map(
     quiet: Quiet = False,
 ) -> None:
     """Draw the chart of a sentence: the probability of each span to be a constituent.
+
+    Examples:
 
     rankspace show heat-map my-run "the dog sees the cat" -o chart.svg
     """
@@ -118,15 +134,17 @@ def heat_map(
     _save(draw(words, marginals, right), output, quiet)
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=Command, no_args_is_help=True)
 def curves(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")],
     output: PictureFile,
     title: Annotated[str, typer.Option(help="Above the picture.")] = "",
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Draw loss, perplexity and F1 of runs over training.
+
+    Examples:
 
     rankspace show curves runs/seed-1 runs/seed-2 -o curves.png
     """
@@ -138,7 +156,7 @@ def curves(
     _save(training_curves(records, title), output, quiet)
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=Command, no_args_is_help=True)
 def words(
     run: RunPath,
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Words of each.")] = 10,
@@ -160,6 +178,8 @@ def words(
     as_json: AsJson = False,
 ) -> None:
     """Print the most likely words of the preterminals, states or ranks that are used most, and the share of their use.
+
+    Examples:
 
     rankspace show words my-run --top 8 --states 30
 

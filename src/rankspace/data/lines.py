@@ -17,13 +17,13 @@ class BadInput:
         self.num_skipped = 0
         self.examples: list[str] = []  # the first few messages
 
-    def report(self, message: str) -> None:
-        """Raises FormatError with the message, or counts it."""
+    def report(self, problem: str, remedy: str) -> None:
+        """Raises FormatError with both, or counts the problem, which then needs no remedy."""
         if not self.skip:
-            raise FormatError(message)
+            raise FormatError(f"{problem}; {remedy}." if remedy else f"{problem}.")
         self.num_skipped += 1
         if len(self.examples) < MOST_EXAMPLES:
-            self.examples.append(message)
+            self.examples.append(f"{problem}.")
 
 
 def raw_lines(file: Path) -> Iterator[tuple[int, bytes]]:
@@ -46,8 +46,8 @@ def decoded(raw: bytes, file: Path, line: int, bad: BadInput) -> str | None:
     line += raw.count(b"\n", 0, place)
     column = place - raw.rfind(b"\n", 0, place)
     bad.report(
-        f"{file}: line {line}: is not UTF-8 text ({found}, the {_ordinal(column)} of the line); convert the file to "
-        f"UTF-8, or leave the line out with --skip-bad."
+        f"{file}: line {line}: is not UTF-8 text ({found}, the {_ordinal(column)} of the line)",
+        "convert the file to UTF-8, or leave the line out with --skip-bad",
     )
     return None
 

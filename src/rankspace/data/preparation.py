@@ -51,8 +51,9 @@ class Preparation:
                     continue
                 sentence = self._cleaner.clean(sentence)
                 own.num_emptied += not sentence.words
-                if problem := self._problem(sentence):
-                    self.bad.report(f"{file}: line {sentence.line}: {problem}")
+                if found := self._problem(sentence):
+                    problem, remedy = found
+                    self.bad.report(f"{file}: line {sentence.line}: {problem}", remedy)
                 elif sentence.words:
                     self._add(own, sentence, file)
 
@@ -65,21 +66,23 @@ class Preparation:
                 lines.add(sentence.line)
                 yield split, sentence
             else:
-                self.bad.report(f"{file}: line {sentence.line}: has no split in {source.table.file}; add a row for it.")
+                problem = f"{file}: line {sentence.line}: has no split in {source.table.file}"
+                self.bad.report(problem, "add a row for it")
         if source.table is not None and not self.bad.skip and (missing := source.table.split_of.keys() - lines):
             raise FormatError(
                 f"{source.table.file}: has a split for line {min(missing) - 1}, where {file} has no tree."
             )
 
-    def _problem(self, sentence: Sentence) -> str | None:
+    def _problem(self, sentence: Sentence) -> tuple[str, str] | None:
+        """What is wrong with a sentence, and the remedy."""
         most, length = self.preprocessing.max_length, len(sentence.words)
-        if most is not None and length > most:
+        if most and length > most:
             return (
-                f"the sentence has {length} words, more than --max-length {most}; divide it, or leave it out with "
-                f"--skip-bad."
+                f"the sentence has {length} words, more than --max-length {most}",
+                "divide it, leave it out with --skip-bad, or allow it with a larger --max-length",
             )
         if self.preprocessing.eos and END in sentence.words:
-            return f"holds {END}, which is added to every sentence; remove it."
+            return f"holds {END}, which is added to every sentence", "remove it"
         return None
 
     def _add(self, split: Split, sentence: Sentence, file: Path) -> None:

@@ -12,6 +12,8 @@ from rankspace.errors import RankspaceError
 TRACE = "-NONE-"  # the tag of what is not pronounced
 WRAPPERS = ("", "ROOT", "TOP")  # labels of brackets around a tree that are not part of it
 
+MAX_LENGTH = 1000  # words of a sentence, unless told otherwise
+
 RUN_OF_DIGITS = re.compile(r"[0-9][0-9.,]*")
 NUMBER = re.compile(r"(?=.*[0-9%])[0-9.,:/\\%+-]+")
 
@@ -32,7 +34,8 @@ class Preprocessing:
     max_words: the most frequent words of the training split are known, all others <unk>; None for no limit.
     min_count: words that are less frequent than this there are <unk>.
     eos: give <eos> a number, for models in which it ends every sentence.
-    max_length: a longer sentence, in words after all of this, is bad input; None for no limit.
+    max_length: a longer sentence, in words after all of this, is bad input: to a grammar a text without line ends is
+        one sentence that takes days. 0 or None for no limit.
     """
 
     removed_tags: tuple[str, ...] = ()
@@ -46,13 +49,13 @@ class Preprocessing:
     max_words: int | None = None
     min_count: int = 1
     eos: bool = False
-    max_length: int | None = None
+    max_length: int | None = MAX_LENGTH
 
     def __post_init__(self) -> None:
-        for name in ("max_words", "min_count", "max_length"):
+        for name, least in (("max_words", 1), ("min_count", 1), ("max_length", 0)):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RankspaceError(f"Preprocessing: {name} is {value}; give at least 1.")
+            if value is not None and value < least:
+                raise RankspaceError(f"Preprocessing: {name} is {value}; give at least {least}.")
 
 
 class Cleaner:

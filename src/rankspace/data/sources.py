@@ -12,6 +12,7 @@ SPLIT_OF_NAME = {"train": "train", "valid": "valid", "val": "valid", "dev": "val
 SECTIONS = {"train": range(2, 22), "valid": range(22, 23), "test": range(23, 24)}
 NLTK_FILES = {"train": range(1, 143), "valid": range(143, 173), "test": range(173, 200)}  # wsj_0001 to wsj_0199
 NLTK_TREEBANK = "nltk:treebank"
+TABLE_ENDING = ".split.tsv"
 TREE_SUFFIXES = (".mrg", ".ptb", ".tree", ".trees", ".parse", ".brackets")
 SUFFIXES = (*TREE_SUFFIXES, ".txt", ".text", ".tok")
 
@@ -37,6 +38,19 @@ def find_sources(arguments: Sequence[str], pattern: str = "*", table: Path | Non
     return sorted(found, key=lambda source: SPLITS.index(source.split))
 
 
+def ignored_files(arguments: Sequence[str], sources: Sequence[Source]) -> list[Path]:
+    """Files of the folders among the arguments that no source takes; without hidden ones and tables of splits."""
+    taken = {file for source in sources for file in source.files}
+    found: list[Path] = []
+    for argument in arguments:
+        name, _, rest = argument.partition("=")
+        folder = Path(rest if name in SPLIT_OF_NAME and rest else argument)
+        if argument != NLTK_TREEBANK and folder.is_dir():
+            files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path not in taken]
+            found += [path for path in files if not (path.name.startswith(".") or path.name.endswith(TABLE_ENDING))]
+    return found
+
+
 def _sources(argument: str, pattern: str, table: Path | None) -> Iterator[Source]:
     name, _, rest = argument.partition("=")
     if argument == NLTK_TREEBANK:
@@ -47,6 +61,8 @@ def _sources(argument: str, pattern: str, table: Path | None) -> Iterator[Source
         if not files:
             raise FormatError(f"{path}: has no files that end in {', '.join(SUFFIXES)}; give a file.")
         yield Source(path.name, tuple(files), SPLIT_OF_NAME[name])
+    elif rest and not Path(argument).exists():
+        raise FormatError(f"{argument}: {name!r} is no split; write train=, valid= or test= before the file.")
     elif (path := _existing(argument)).is_dir():
         yield from _in_folder(path, pattern)
     else:
@@ -60,7 +76,7 @@ def _existing(path: str) -> Path:
 
 
 def _file(path: Path, table: Path | None = None) -> Iterator[Source]:
-    beside = path.with_name(f"{path.stem}.split.tsv")
+    beside = path.with_name(f"{path.stem}{TABLE_ENDING}")
     if table is None and beside.exists():
         table = beside
     if table is None:

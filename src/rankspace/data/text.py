@@ -38,4 +38,4 @@ def read_sentences(file: Path, format: Format = "auto", bad: BadInput | None = N
         empty = False
         yield sentence
     if empty and bad.num_skipped == skipped_before:
-        bad.report(f"{file}: is empty; give a file with one sentence a line, or with trees.")
+        bad.report(f"{file}: is empty", "give a file with one sentence a line, or with trees")

@@ -44,7 +44,8 @@ def read_treebank(file: Path, bad: BadInput | None = None) -> Iterator[Sentence]
         except BrokenError as error:
             line += text.count("\n", 0, error.position)
             column = error.position - text.rfind("\n", 0, error.position)
-            bad.report(f"{file}: line {line}, column {column}: {error}")
+            problem, _, remedy = str(error).rstrip(".").partition("; ")
+            bad.report(f"{file}: line {line}, column {column}: {problem}", remedy)
         else:
             yield from map(_unescaped, trees) if ESCAPES.search(text) else trees
 

@@ -2,9 +2,6 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from rankspace.distributions import PCFG
 from rankspace.models.compound import CompoundModel
 from rankspace.models.n_pcfg import FullGrammar
@@ -16,6 +13,8 @@ class CPCFG(CompoundModel):
 
     NAME: ClassVar = "c-pcfg"
     ABOUT: ClassVar = "compound PCFG: n-pcfg with a latent vector per sentence (Kim, Dyer, Rush 2019)"
+    GRAMMAR: ClassVar = FullGrammar
+    DISTRIBUTION: ClassVar = PCFG
 
     def __init__(
         self,
@@ -34,7 +33,3 @@ class CPCFG(CompoundModel):
             latent=latent,
             samples=samples,
         )
-        self.grammar = FullGrammar(vocabulary, nonterminals, preterminals, size, latent)
-
-    def given(self, z: Float[Tensor, "*batch latent"], words: Int[Tensor, "*batch word"] | None = None) -> PCFG:
-        return PCFG(*self.grammar(words, z), validate=False, **self.options)

@@ -1,6 +1,5 @@
 """Compound models: a grammar for each sentence, made from a Gaussian latent vector, and its inference network."""
 
-from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -51,7 +50,7 @@ class InferenceNetwork(nn.Module):
 
 
 class CompoundModel(Model):
-    """A model whose distribution is made from z ~ N(0, 1): p(x) = E_z p(x | z), which has no closed form.
+    """A grammar whose tables are made from z ~ N(0, 1): p(x) = E_z p(x | z), which has no closed form.
 
     `loss` is -log p(x | z) + KL(q(z | x) || N(0, 1)) of each sentence x. In training z is one reparameterised sample of
     q, so that the loss is, in expectation, an upper bound of -log p(x), and the KL is multiplied by `kl_weight`, an
@@ -65,15 +64,19 @@ class CompoundModel(Model):
 
     KIND = "tree"
     BOUND: ClassVar = True
+    GRAMMAR: ClassVar[type[nn.Module]]  # gives the tables of some words under z
+    DISTRIBUTION: ClassVar[Any]  # what the tables are parameters of
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(self, samples: int | None, **sizes: int) -> None:
+        super().__init__(**sizes, samples=samples)
         self.kl_weight = 1.0
-        self.inference = InferenceNetwork(settings["vocabulary"], settings["size"], settings["latent"])
+        self.inference = InferenceNetwork(sizes["vocabulary"], sizes["size"], sizes["latent"])
+        self.grammar = self.GRAMMAR(**sizes)
 
-    @abstractmethod
     def given(self, z: Float[Tensor, "*batch latent"], words: Int[Tensor, "*batch word"] | None = None) -> Distribution:
         """The distribution under a latent vector, or those of several sentences; of some words, or of all."""
+        made: Distribution = self.DISTRIBUTION(*self.grammar(words, z), validate=False, **self.options)
+        return made
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> Distribution:
         return self.given(self.inference.words.new_zeros(self.settings["latent"]), words)

@@ -1,7 +1,7 @@
 """What every model is: a module that turns its weights into a distribution."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -45,13 +45,18 @@ class Model(nn.Module, ABC):
         super().__init__()
         self.settings = settings
         self.options: dict[str, Any] = {}
+        self.check_settings(settings)
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any]) -> None:
+        """Raises RankspaceError for values that settings, all of them given, cannot have."""
         for name, value in settings.items():
             if isinstance(value, int) and not isinstance(value, bool) and name != "eos" and value < 1:
-                raise RankspaceError(f"{self.NAME}: {name} is {value}; give at least 1.")
+                raise RankspaceError(f"{cls.NAME}: {name} is {value}; give at least 1.")
         dropout = settings.get("dropout", 0.0)
         if not 0 <= dropout < 1:
-            raise RankspaceError(f"{self.NAME}: dropout is {dropout}; give a number from 0 to below 1.")
-        check_eos(self.NAME, settings.get("eos"), self.vocabulary)
+            raise RankspaceError(f"{cls.NAME}: dropout is {dropout}; give a number from 0 to below 1.")
+        check_eos(cls.NAME, settings.get("eos"), settings["vocabulary"])
 
     @property
     def vocabulary(self) -> int:
@@ -71,7 +76,10 @@ class Model(nn.Module, ABC):
         """
 
     def pose(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Posed:
-        """The distribution for a batch: emissions of its distinct words alone. Padding is not read."""
+        """The distribution for a batch: emissions of its distinct words alone. Padding is not read.
+
+        Words on a GPU are waited for: how many are distinct, the size of the emissions, is known there alone.
+        """
         numbers = lengths_of(self.NAME, words, lengths)
         layout = ragged(numbers, words.device)
         distinct, places = torch.unique(layout.pack(words), return_inverse=True)

@@ -66,14 +66,18 @@ class Direct(Model):
             spread=spread,
             eos=eos,
         )
-        if not spread >= 0:
-            raise RankspaceError(f"direct: spread is {spread}; give 0 or more.")
         self.of: Any = DISTRIBUTIONS[of]
         self.KIND = "chain" if issubclass(self.of, ChainDistribution) else "tree"
         sizes = {"nonterminal": nonterminals, "preterminal": preterminals, "symbol": nonterminals + preterminals}
         sizes |= {"state": states, "rank": rank, "vocab": vocabulary, "vocabulary": vocabulary}
         shapes = {name: [sizes[axis] for axis in axes] for name, axes in self.of.AXES.items()}
         self.logits = nn.ParameterDict({name: spread * torch.randn(shape) for name, shape in shapes.items()})
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any]) -> None:
+        super().check_settings(settings)
+        if not settings["spread"] >= 0:
+            raise RankspaceError(f"direct: spread is {settings['spread']}; give 0 or more.")
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> Distribution:
         tables = {name: self._normalised(name, logits) for name, logits in self.logits.items() if name != EMISSION}

@@ -49,9 +49,9 @@ class Factors(NamedTuple):
 
 def rank_chain_log_prob(
     from_states: Float[Tensor, "state size"],
-    to_states: Float[Tensor, "state size"],
+    to_states: Float[Tensor, "reached size"],
     ranks: Float[Tensor, "rank size"],
-    start: Float[Tensor, "state"] | None,
+    start: Float[Tensor, "reached"] | None,
     log_words: Float[Tensor, "token rank"],
     layout: Ragged,
     precision: Precision,
@@ -111,8 +111,7 @@ def _factors(
     from_states: Tensor, to_states: Tensor, ranks: Tensor, start: Tensor | None, seed: Tensor, settings: Settings
 ) -> Factors:
     precision, dropout = settings.precision, settings.dropout
-    reached = to_states if start is not None else to_states[:-1]
-    sources, targets, middle = (operand(each.detach(), precision) for each in (from_states, reached, ranks))
+    sources, targets, middle = (operand(each.detach(), precision) for each in (from_states, to_states, ranks))
     to_rank = table(sources, middle, precision, dropout, seed, number=0)
     to_state = table(middle, targets, precision, dropout, seed, number=1)
     starts = None if start is None else operand(start.detach(), precision)
@@ -190,7 +189,6 @@ def _factor_gradients(factors: Factors, chain: Any, back: Any, settings: Setting
         of_to_rank, factors.to_rank, factors.from_states, factors.ranks, precision, last
     )
     of_others, of_to = embedding_gradients(of_to_state, factors.to_state, factors.ranks, factors.to_states, precision)
-    of_to = torch.nn.functional.pad(of_to, (0, 0, 0, len(of_from) - len(of_to)))
     of_probabilities = None
     if factors.start is not None:
         of_probabilities = product(operand(of_start, precision), factors.to_rank.T, precision)[0]

@@ -88,12 +88,14 @@ def log_softmax_dropped(
 ) -> Float[Tensor, "row choice"]:
     """log softmax over the last axis; in training each choice is left out of its row with probability `dropout`.
 
-    What is left out has probability zero and the rest sums to one. A row that would lose every choice keeps all.
+    What is left out has probability zero and the rest sums to one. A row that would lose every choice, those with logit
+    -inf being lost already, keeps all.
     """
     if not training or not dropout:
         return logits.log_softmax(-1)
     dropped: Bool[Tensor, "row choice"] = torch.rand_like(logits) < dropout
-    dropped &= ~dropped.all(-1, keepdim=True)
+    lost = dropped | (logits == -torch.inf)
+    dropped &= ~lost.all(-1, keepdim=True)
     return logits.masked_fill(dropped, -torch.inf).log_softmax(-1)
 
 

@@ -40,7 +40,7 @@ class RankHMM(Model):
             vocabulary=vocabulary, states=states, rank=rank, size=size, dropout=dropout, start=start, eos=eos
         )
         num_states = states + (start == "ranks")
-        self.from_states, self.to_states = embedding(num_states, size), embedding(num_states, size)  # w_u, w_v
+        self.from_states, self.to_states = embedding(num_states, size), embedding(states, size)  # w_u, w_v
         self.ranks = embedding(rank, size)  # u_H
         self.words, self.word_network = embedding(vocabulary, size, "normal"), ResidualNetwork(size)  # w_w, h_2
         self.emitters = embedding(rank, size)  # u_W
@@ -50,16 +50,19 @@ class RankHMM(Model):
     def forward(self, words: Int[Tensor, "word"] | None = None) -> RankSpaceHMM:
         dropout, training = self.settings["dropout"], self.training
         to_rank = log_softmax_dropped(self.from_states @ self.ranks.T, dropout, training)
-        to_state = self.ranks @ self.to_states.T
-        if self.settings["start"] == "ranks":
-            to_state[:, -1] = -torch.inf  # nothing leads to the start
-        to_state = log_softmax_dropped(to_state, dropout, training)
+        to_state = log_softmax_dropped(self._to_state_logits(), dropout, training)
         emission = log_emission(self.emitters, self.word_network(self.words), words=words)
         return RankSpaceHMM(self._log_start(), to_rank, to_state, emission, **self.chain_options(words))
+
+    def _to_state_logits(self) -> Float[Tensor, "rank state"]:
+        logits: Tensor = self.ranks @ self.to_states.T
+        if self.settings["start"] == "ranks":
+            logits = nn.functional.pad(logits, (0, 1), value=-torch.inf)  # nothing leads to the start
+        return logits
 
     def _log_start(self) -> Float[Tensor, "state"]:
         if self.settings["start"] == "states":
             starts = nn.functional.dropout(self.starts, self.settings["dropout"], self.training)
             found: Tensor = self.start(starts)
             return found
-        return surely_last(len(self.to_states), self.to_states)
+        return surely_last(len(self.from_states), self.from_states)

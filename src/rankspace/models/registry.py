@@ -45,15 +45,17 @@ def create(name: str, **settings: Any) -> Model:
     Raises RankspaceError for a model or a setting that is not known, naming the nearest, and for a value that a setting
     cannot have.
     """
-    model = _find(name)
-    known = get_type_hints(model.__init__)
-    known.pop("return")
-    for setting in settings:
-        if setting not in known:
-            raise RankspaceError(f"{name}: there is no setting {setting!r};{_nearest(setting, list(known))}")
-    if "vocabulary" not in settings:
+    model, given = _find(name), _typed(name, settings)
+    if "vocabulary" not in given:
         raise RankspaceError(f"{name}: vocabulary is missing; give the number of words.")
-    return model(**{key: _checked(f"{name}: {key}", known[key], value) for key, value in settings.items()})
+    return model(**given)
+
+
+def check(name: str, **settings: Any) -> None:
+    """Raises what `create` would, and makes nothing. `vocabulary` may be missing: then there are words enough."""
+    given = {**describe(name).settings, **_typed(name, settings)}
+    enough = 1 + max(0, *(value for value in given.values() if type(value) is int))
+    _find(name).check_settings({"vocabulary": enough, **given})
 
 
 def describe(name: str) -> Description:
@@ -71,6 +73,16 @@ def _find(name: str) -> type[Model]:
     if name not in MODELS:
         raise RankspaceError(f"there is no model {name!r};{_nearest(name, list(MODELS))}")
     return MODELS[name]
+
+
+def _typed(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, if the model has them, each of its kind."""
+    known = get_type_hints(_find(name).__init__)
+    known.pop("return")
+    for setting in settings:
+        if setting not in known:
+            raise RankspaceError(f"{name}: there is no setting {setting!r};{_nearest(setting, list(known))}")
+    return {key: _checked(f"{name}: {key}", known[key], value) for key, value in settings.items()}
 
 
 def _nearest(name: str, known: list[str]) -> str:

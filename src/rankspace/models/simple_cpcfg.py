@@ -2,9 +2,6 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from rankspace.distributions import SimplePCFG
 from rankspace.models.compound import CompoundModel
 from rankspace.models.simple_pcfg import SimpleGrammar
@@ -15,6 +12,8 @@ class SimpleCPCFG(CompoundModel):
 
     NAME: ClassVar = "simple-cpcfg"
     ABOUT: ClassVar = "simple-pcfg with a latent vector per sentence, SC-PCFG (Liu, Yang, Kim, Tu 2023)"
+    GRAMMAR: ClassVar = SimpleGrammar
+    DISTRIBUTION: ClassVar = SimplePCFG
 
     def __init__(
         self,
@@ -33,7 +32,3 @@ class SimpleCPCFG(CompoundModel):
             latent=latent,
             samples=samples,
         )
-        self.grammar = SimpleGrammar(vocabulary, nonterminals, preterminals, size, latent)
-
-    def given(self, z: Float[Tensor, "*batch latent"], words: Int[Tensor, "*batch word"] | None = None) -> SimplePCFG:
-        return SimplePCFG(*self.grammar(words, z), validate=False, **self.options)

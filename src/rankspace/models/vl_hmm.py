@@ -1,7 +1,7 @@
 """The very large HMM: states and words in blocks (Chiu and Rush 2020)."""
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -53,13 +53,18 @@ class VLHMM(Model):
             dropout=dropout,
             eos=eos,
         )
+        self.states = embedding(states, size, "normal")
+        self.start, self.transition, self.emission = Choice(size), Transition(size), Emission(size, vocabulary)
+        self.register_buffer("block_of_word", torch.from_numpy(uniform_clusters(vocabulary, blocks)))
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any]) -> None:
+        super().check_settings(settings)
+        vocabulary, states, blocks = (settings[name] for name in ("vocabulary", "states", "blocks"))
         if states % blocks:
             raise ShapeError(f"vl-hmm: {states} states cannot be divided evenly into {blocks} blocks; give a multiple.")
         if vocabulary < blocks:
             raise ShapeError(f"vl-hmm: {vocabulary} words are fewer than {blocks} blocks; give fewer blocks.")
-        self.states = embedding(states, size, "normal")
-        self.start, self.transition, self.emission = Choice(size), Transition(size), Emission(size, vocabulary)
-        self.register_buffer("block_of_word", torch.from_numpy(uniform_clusters(vocabulary, blocks)))
 
     def prepare(self, tokens: Int32[np.ndarray, "tokens"], offsets: Int64[np.ndarray, "sentences_and_one"]) -> None:
         vocabulary, blocks = self.vocabulary, self.settings["blocks"]
@@ -93,7 +98,10 @@ class VLHMM(Model):
 
 
 def _by_block(blocks: Blocks, tables: Sequence[Tensor], fills: Sequence[float]) -> list[Tensor]:
-    """Each [word, ...] -> [block, column, ...], filled where a block has no more words. Waits for the device once."""
+    """Each [word, ...] -> [block, column, ...], filled where a block has no more words.
+
+    Waits for the device: which words are in which block, hence how many columns there are, is known there alone.
+    """
     shape = (blocks.num, int(blocks.num_words.max()))
     made = [table.new_full((*shape, *table.shape[1:]), fill) for table, fill in zip(tables, fills, strict=True)]
     return [new.index_put((blocks.of_word, blocks.column), old) for new, old in zip(made, tables, strict=True)]

@@ -21,8 +21,7 @@ class Average:
         decay = min(self.decay, (1 + self.num_steps) / (10 + self.num_steps))
         self.num_steps += 1
         with torch.no_grad():
-            for name, weight in self.model.named_parameters():
-                self.weights[name].lerp_(weight, 1 - decay)
+            torch._foreach_lerp_(list(self.weights.values()), list(self.model.parameters()), 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -24,6 +24,7 @@ VERSION = 1
 WEIGHTS = "model.safetensors"
 RESUMING = "optimiser.safetensors"
 STATE = "state.json"
+PLACE = ("step", "epoch", "batches", "schedule", "sums")  # of the state, for resuming
 REMEDY = "choose another checkpoint, or allow to fall back on one"
 
 
@@ -54,7 +55,8 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 def read_checkpoint(folder: Path, device: str = "cpu", *, resuming: bool = False) -> Checkpoint:
     """Reads and checks a checkpoint; what resuming needs is read only if asked, always to the CPU.
 
-    Raises FormatError for one that is missing, foreign, truncated, changed or of a later version.
+    Raises FormatError for one that is missing, foreign, truncated, changed or of a later version, and if asked for what
+    resuming needs, for one without.
     """
     card = _card(folder)
     try:
@@ -63,9 +65,18 @@ def read_checkpoint(folder: Path, device: str = "cpu", *, resuming: bool = False
         raise FormatError(f"{folder / STATE}: is damaged; {REMEDY}.") from None
     if WEIGHTS not in files:
         raise FormatError(f"{folder / STATE}: names no {WEIGHTS}; {REMEDY}.")
+    if resuming:
+        _check_resuming(folder / STATE, files, state)
     weights = _tensors(folder / WEIGHTS, files[WEIGHTS], device)
-    more = _tensors(folder / RESUMING, files[RESUMING], "cpu") if resuming and RESUMING in files else {}
+    more = _tensors(folder / RESUMING, files[RESUMING], "cpu") if resuming else {}
     return Checkpoint(weights, state, more)
+
+
+def _check_resuming(file: Path, files: Mapping[str, str], state: Mapping[str, Any]) -> None:
+    """Raises FormatError for a checkpoint that, as the best one, has no more than weights."""
+    missing = [name for name in (*PLACE, RESUMING) if name not in state and name not in files]
+    if missing:
+        raise FormatError(f"{file}: names no {', '.join(missing)}, so training cannot go on from it; {REMEDY}.")
 
 
 def _card(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The configuration of a run: its sections together, read from and written to TOML."""
 
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rankspace.errors import FormatError, RankspaceError
-from rankspace.models import describe
+from rankspace.models import MODELS, describe
+from rankspace.training.conflicts import check_measures, check_optimiser
 from rankspace.training.options import Value, checked, unknown_key
 from rankspace.training.sections import (
     BatchesConfig,
@@ -49,10 +51,10 @@ class Config:
             if name not in known:
                 raise unknown_key("config", f"model.{name}", [f"model.{other}" for other in ("name", *known)])
         object.__setattr__(self, "model", ModelConfig(model.name, {**known, **model.settings}))
-        if self.optimiser.name == "em" and not model.name.startswith("direct"):
-            raise RankspaceError(
-                f"config: optimiser.name is 'em' but model.name {model.name!r}; EM is for direct models."
-            )
+        check_optimiser(
+            model.name, self.optimiser, self.em, self.schedule, self.evaluation.every_steps, self.run.max_steps
+        )
+        check_measures(model.name, MODELS[model.name].BOUND, self.objective, self.evaluation)
 
     def changed(self, changes: Mapping[str, Any]) -> "Config":
         """With other values for some keys, section.key. Raises RankspaceError, naming the nearest key."""
@@ -186,6 +188,8 @@ def _merged_model(model: ModelConfig, table: Any) -> ModelConfig:
 
 def _setting(key: str, value: Any, default: Any) -> Any:
     """The value of a model's setting, of the kind of its default."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RankspaceError(f"config: {key} is {value!r}; give a finite number.")
     if default is None or (isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)):
         return value
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):

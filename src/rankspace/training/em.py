@@ -28,7 +28,7 @@ class EMStep:
         if not isinstance(model, Direct):
             raise RankspaceError(f"train: EM needs a model named direct, not {model.NAME}.")
         self.model, self.config, self.processes = model, config, processes
-        self.watch = Watch(processes.device)
+        self.watch = Watch(processes.device, "a count")
         self.num_steps = 0
         tables = model.tables()
         start = {name: table.exp() for name, table in tables.items()}
@@ -41,11 +41,11 @@ class EMStep:
             if share.stands_in:
                 continue
             counts, log_prob = self.model.counts(share.words, share.lengths)
-            self.watch.losses(-log_prob, share.counts)
+            self.watch.losses(-log_prob, share.counts, share.predictions)
             for name, count in counts.items():
                 found[name] += count
         found = {name: self.processes.total(count) for name, count in found.items()}
-        self.watch.step(torch.stack([count.sum() for count in found.values()]).sum())
+        self.watch.finite(torch.stack([count.sum() for count in found.values()]).sum())
         self._learn(found, sum(share.num_sentences for share in shares))
 
     def _learn(self, found: Mapping[str, Tensor], num_sentences: int) -> None:

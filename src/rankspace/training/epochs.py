@@ -23,10 +23,11 @@ class Share(NamedTuple):
     words: Int[Tensor, "batch length"]
     lengths: tuple[int, ...]
     counts: Float[Tensor, "batch"]  # 1; 0 for a sentence that stands in where a process has none of its own
+    predictions: Float[Tensor, "batch"]  # words of each with <eos>, which perplexity counts for trees too
     scale: float  # what the sum of the losses is multiplied by
     stands_in: bool  # all counts are 0
     num_sentences: int  # of the batch in all processes
-    num_predictions: int  # what its perplexity divides by
+    num_predictions: int
 
 
 class Epochs:
@@ -99,13 +100,16 @@ class Epochs:
         stands_in = not len(own)
         own = numbers[:1] if stands_in else own
         counts = torch.full((len(own),), 1.0 - stands_in)
+        predictions = torch.from_numpy(self.corpus.lengths[own] + 1).float()
         words, lengths, _ = batches.batch(own)
-        device = self.processes.device
-        if device.type == "cuda":
-            words, counts = words.pin_memory(), counts.pin_memory()
-        words, counts = words.to(device, non_blocking=True), counts.to(device, non_blocking=True)
-        predictions = int(self.corpus.lengths[numbers].sum()) + len(numbers)  # <eos>, or by convention for trees
-        return Share(words, tuple(lengths.tolist()), counts, scale, stands_in, len(numbers), predictions)
+        words, counts, predictions = (self._sent(tensor) for tensor in (words, counts, predictions))
+        total = int(self.corpus.lengths[numbers].sum()) + len(numbers)
+        return Share(words, tuple(lengths.tolist()), counts, predictions, scale, stands_in, len(numbers), total)
+
+    def _sent(self, tensor: Tensor) -> Tensor:
+        """On the device, without waiting for it."""
+        pinned = tensor.pin_memory() if self.processes.device.type == "cuda" else tensor
+        return pinned.to(self.processes.device, non_blocking=True)
 
     def _lengths_of(self, limit: int | None) -> Int64[np.ndarray, "_"]:
         lengths = self.corpus.lengths

@@ -9,6 +9,7 @@ import torch
 
 from rankspace.data.batches import Batch, Batches
 from rankspace.data.corpus import Corpus
+from rankspace.errors import RankspaceError
 from rankspace.evaluation import ParseScores, Perplexity, chain_perplexity, score, tree_perplexity
 from rankspace.models import Model
 from rankspace.training.processes import Processes
@@ -33,12 +34,15 @@ class Evaluated(NamedTuple):
     num_left_out: int  # longer than asked for
     seconds: float
 
-    def measure(self, name: str) -> float:
-        """A number that is better the lower it is; infinite where there is none."""
+    def measure(self, name: str) -> list[float] | None:
+        """What is better the lower it is; None where there is nothing finite.
+
+        Fewer impossible sentences are better than any perplexity of the possible ones.
+        """
         if name == "perplexity":
-            value = self.perplexity.perplexity
-            return math.inf if math.isnan(value) else value
-        return math.inf if self.scores is None or self.scores.s_f1 is None else -self.scores.s_f1
+            found = [float(self.perplexity.num_impossible), self.perplexity.of_possible]
+            return found if math.isfinite(found[1]) else None
+        return None if self.scores is None or self.scores.s_f1 is None else [-self.scores.s_f1]
 
     def record(self) -> dict[str, Any]:
         """For metrics.jsonl; infinite perplexities as text."""
@@ -85,6 +89,12 @@ class Evaluator:
             self._batches.num_left_out,
             time.perf_counter() - begin,
         )
+
+    def check_scores(self, split: str, model: str) -> None:
+        """Raises RankspaceError if there is no S-F1 to measure by."""
+        what = f"{model} is a chain" if not self.is_tree else f"the split {split!r} has no gold trees"
+        if not self.parses:
+            raise RankspaceError(f"train: evaluation.measure is 's_f1' but {what}; measure by perplexity.")
 
     def _own(self) -> Iterator[Batch]:
         plan = self._batches.plan()

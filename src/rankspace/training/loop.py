@@ -4,7 +4,7 @@ import math
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from rankspace.training.checkpoints import Checkpoint
 from rankspace.training.config import Config
 from rankspace.training.em import EMStep
 from rankspace.training.epochs import Epochs, Share
-from rankspace.training.evaluator import Evaluated, Evaluator
+from rankspace.training.evaluator import Evaluator
 from rankspace.training.interruption import Interruption, InterruptionError
 from rankspace.training.keeping import Keeper
 from rankspace.training.machine import memory_mb
@@ -24,25 +24,10 @@ from rankspace.training.optimisers import Schedule
 from rankspace.training.processes import Processes
 from rankspace.training.progress import Display
 from rankspace.training.random_state import load_random_tensors, random_tensors
+from rankspace.training.run_directory import TRAINING
+from rankspace.training.standing import Progress
 from rankspace.training.step import GradientStep, Step
 from rankspace.training.watch import Place, Sums
-
-
-@dataclass
-class Progress:
-    """Where a run is, as plain numbers: with the tensors of a checkpoint, all that resuming needs."""
-
-    step: int = 0
-    epoch: int = 0  # from 0; the number of epochs once all are done
-    best: float | None = None  # of the measure, lower is better; None before there is a finite one
-    best_step: int = 0
-    evaluated_step: int = -1
-    num_bad: int = 0  # evaluations since the best one
-    stopped: str = ""  # why training ended before its last epoch
-    num_words: int = 0  # since the last record
-    num_sentences: int = 0
-    sums: Sums = field(default_factory=Sums)
-    seconds: float = 0.0  # of training, evaluation included
 
 
 class Trainer:
@@ -76,7 +61,7 @@ class Trainer:
         options = self.config.evaluation
         if split not in data.splits:
             return None
-        return Evaluator(
+        evaluator = Evaluator(
             data[split],
             self.model.KIND,
             self.processes,
@@ -84,6 +69,9 @@ class Trainer:
             max_length=options.max_length,
             parse=options.parse,
         )
+        if options.measure == "s_f1":
+            evaluator.check_scores(split, self.model.NAME)
+        return evaluator
 
     @property
     def evaluates(self) -> bool:
@@ -98,8 +86,8 @@ class Trainer:
         with Interruption() as interruption:
             while not self.is_finished:
                 self._train_epoch(interruption)
-        if self.progress.evaluated_step != self.progress.step:
-            self._evaluation()
+        if self.progress.evaluated_step != self.progress.step:  # no place where a longer run would evaluate
+            self._evaluation(is_planned=False)
             self.save()
 
     @property
@@ -138,7 +126,6 @@ class Trainer:
         self.step(shares, rate)
         progress.step += 1
         progress.num_words += sum(share.num_predictions for share in shares)
-        progress.num_sentences += sum(share.num_sentences for share in shares)
         if self.processes.device.type == "cpu":
             self._check()
         if progress.step % self.config.run.log_every == 0:
@@ -191,64 +178,57 @@ class Trainer:
         self.step.watch.check(f"{self.keeper.good} Try a lower optimiser.learning_rate, or run.precision highest.")
 
     def _drain(self) -> None:
-        """Takes the sums from the device."""
-        self.progress.sums = self.progress.sums.plus(self.step.watch.drain())
-
-    def _total(self, sums: Sums) -> list[float]:
-        """Over all processes."""
-        numbers = torch.tensor(sums, dtype=torch.float64, device=self.processes.device)
-        return self.processes.total(numbers).tolist()
+        """Takes the sums from the devices of all processes, which call it together."""
+        own = torch.tensor(self.step.watch.drain(), dtype=torch.float64, device=self.processes.device)
+        self.progress.sums = self.progress.sums.plus(Sums(*self.processes.total(own).tolist()))
 
     def _log(self, rate: float) -> None:
         self._check()
         self._drain()
-        progress, now = self.progress, time.perf_counter()
-        sums = Sums(*self._total(progress.sums))
-        perplexity = math.exp(min(sums.loss / max(progress.num_words, 1), 700))
+        progress, sums, now = self.progress, self.progress.sums, time.perf_counter()
+        by_gradient = {"gradient_norm": sums.norm / max(sums.num_steps, 1), "learning_rate": rate}
         self.record = {
             "step": progress.step,
             "epoch": self.epoch,
-            "split": "train",
-            "loss": sums.loss / max(progress.num_sentences, 1),
-            "perplexity": perplexity,
+            "split": TRAINING,
+            "loss": sums.loss / max(sums.num_sentences, 1),
+            "perplexity": math.exp(min(sums.loss / max(sums.num_predictions, 1), 700)),
             "num_impossible": int(sums.num_impossible),
-            "gradient_norm": sums.norm / max(sums.num_steps, 1),
-            "learning_rate": rate,
+            **(by_gradient if sums.num_steps else {}),
             "words_per_second": round(progress.num_words / max(now - self._logged, 1e-9)),
             "memory_mb": memory_mb(self.processes.device),
         }
         self.keeper.record(self.record)
-        progress.sums, progress.num_words, progress.num_sentences, self._logged = Sums(), 0, 0, now
+        progress.sums, progress.num_words, self._logged = Sums(), 0, now
 
-    def _evaluation(self) -> None:
-        """Evaluates, keeps the best weights, and lets the schedule and early stopping look at the result."""
+    def _evaluation(self, is_planned: bool = True) -> None:
+        """Evaluates and keeps the best weights. Schedule and early stopping look at planned evaluations alone, so that
+        a run which goes on from where `run.max_steps` ended it learns as one that was never ended."""
         self._check()
         begin, self.progress.evaluated_step = time.perf_counter(), self.progress.step
         if self._evaluate is None:
             return
         with self.step.evaluated_weights():
             found = self._evaluate(self.model)
-            improved = self._judge(found)
-            if improved:
+            measure = found.measure(self.config.evaluation.measure)
+            is_best = self.progress.is_best(measure)
+            if is_best:
                 self.keeper.save_best(Checkpoint(self.model.state_dict(), {"step": self.progress.step}))
         where = {"step": self.progress.step, "epoch": self.epoch, "split": self.config.data.valid}
         record = {**where, **found.record()}
         self.keeper.record(record)
-        self.keeper.result(last=record, **({"best": record} if improved else {}))
+        self.keeper.result(last=record, **({"best": record} if is_best else {}))
         self.display.evaluated(record)
+        if is_planned:
+            self._judge(measure)
         self._logged += time.perf_counter() - begin  # words per second are those of training
 
-    def _judge(self, found: Evaluated) -> bool:
-        progress, value = self.progress, found.measure(self.config.evaluation.measure)
-        improved = progress.best is None or value < progress.best
-        progress.num_bad = 0 if improved else progress.num_bad + 1
-        if improved:
-            progress.best, progress.best_step = value if math.isfinite(value) else None, progress.step
-        self.schedule.evaluated(improved)
+    def _judge(self, measure: list[float] | None) -> None:
+        """Lets the schedule and early stopping look at the measure of a planned evaluation."""
         patience = self.config.evaluation.patience
-        if patience and progress.num_bad >= patience:
-            progress.stopped = f"no better evaluation in {patience}"
-        return improved
+        self.schedule.evaluated(self.progress.improved(measure))
+        if patience and self.progress.num_bad >= patience:
+            self.progress.stopped = f"no better evaluation in {patience}"
 
     # Checkpoints.
 

@@ -1,6 +1,7 @@
 """Options of a configuration: what each may be, and what is said of a value that is not."""
 
 import difflib
+import math
 from dataclasses import MISSING, Field, field
 from typing import Any, Literal, get_args, get_origin
 
@@ -36,6 +37,8 @@ def checked(key: str, entry: "Field[Any]", value: Any) -> Value:
     if not isinstance(value, entry.type) or (entry.type is int and isinstance(value, bool)):  # type: ignore[arg-type]
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
         raise _wrong(key, value, names[entry.type])  # type: ignore[index]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _wrong(key, value, "a finite number")
     bounds: dict[str, int | float] = entry.metadata["bounds"]
     if not all(_within(value, name, bound) for name, bound in bounds.items()):
         raise _wrong(key, value, " and ".join(f"{name} {bound:g}" for name, bound in bounds.items()))

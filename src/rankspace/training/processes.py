@@ -1,7 +1,7 @@
 """Several processes that train one model, as torchrun starts them; one process is the case with no others."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -46,6 +46,19 @@ class Processes:
             return flag
         return bool(self.total(torch.tensor([float(flag)], device=self.device)).item() > 0)
 
+    def same(self, tensors: Iterable[Tensor]) -> None:
+        """Gives tensors the values they have in the first process."""
+        if self.world > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
+    def told(self, work: Callable[[], Found]) -> Found:
+        """What the first process finds, in all of them; its RankspaceError is raised in all."""
+        found: list[Any] = [self.by_first(work)]
+        if self.world > 1:
+            dist.broadcast_object_list(found, device=self.device)
+        return found[0]  # type: ignore[no-any-return]
+
     def by_first(self, work: Callable[[], Found]) -> Found | None:
         """Has the first process do something while the others wait; its RankspaceError is raised in all."""
         result, message = None, ""
@@ -89,6 +102,11 @@ def join_processes(device_name: str) -> Processes:
     if not dist.is_initialized():
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     return Processes(dist.get_rank(), world, device)
+
+
+def is_first_process() -> bool:
+    """Whether this process is the first of the group it has joined, or alone."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
 def leave_processes() -> None:

@@ -25,6 +25,7 @@ VERSION = 1
 CARD, CONFIG, VOCABULARY, METRICS = "card.json", "config.toml", "vocabulary.txt", "metrics.jsonl"
 CURVES = "curves.png"
 CHECKPOINTS = "checkpoints"
+TRAINING = "train"  # what records of training have for a split
 NAMES = ("best", "last", "previous")
 
 
@@ -53,6 +54,7 @@ class RunDirectory:
             made = cls(folder)
             made.update_card(**card)
             made.save(first)
+            flush(folder)
         made.path = path
         return made
 
@@ -91,6 +93,7 @@ class RunDirectory:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """The checkpoint becomes `last`, and what was last `previous`."""
+        flush(self.path / METRICS)  # resuming makes no records again that are before the checkpoint
         fresh, last, previous = self._written(checkpoint), self._place("last"), self._place("previous")
         hidden = self._hidden("previous")
         if last.exists():
@@ -174,9 +177,13 @@ class RunDirectory:
                 continue
         return records
 
-    def forget_metrics_after(self, step: int) -> None:
-        """Leaves the records up to a step: those beyond will be made again."""
-        kept = [record for record in self.metrics() if record["step"] <= step]
+    def forget_metrics_after(self, step: int, evaluated_step: int) -> None:
+        """Leaves the records up to a step, and of evaluations those up to another: those beyond will be made again."""
+        kept = [
+            record
+            for record in self.metrics()
+            if record["step"] <= (step if record.get("split", TRAINING) == TRAINING else min(step, evaluated_step))
+        ]
         with whole_file(self.path / METRICS) as file:
             file.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
 

@@ -22,7 +22,7 @@ from rankspace.training.interruption import InterruptionError
 from rankspace.training.keeping import Keeper
 from rankspace.training.loop import Trainer
 from rankspace.training.machine import environment, matmul_precision
-from rankspace.training.processes import Processes, join_processes
+from rankspace.training.processes import Processes, is_first_process, join_processes
 from rankspace.training.progress import Display, Quiet
 from rankspace.training.random_state import seed_process
 from rankspace.training.run_directory import CONFIG, RunDirectory
@@ -91,8 +91,9 @@ def train_seeds(
     for seed in seeds:
         outcomes.append(run(config.changed({"run.seed": seed}), Path(output) / f"seed-{seed}"))
     found = summary(outcomes)
-    with whole_file(Path(output) / SUMMARY) as file:
-        file.write_text(json.dumps({name: one._asdict() for name, one in found.items()}, indent=1) + "\n")
+    if is_first_process():
+        with whole_file(Path(output) / SUMMARY) as file:
+            file.write_text(json.dumps({name: one._asdict() for name, one in found.items()}, indent=1) + "\n")
     return outcomes, found
 
 
@@ -186,7 +187,7 @@ def _resume(config: Config, path: Path, data: PreparedData, processes: Processes
     trainer = Trainer(config, model.to(processes.device), data, processes, Keeper(None), display)
     trainer.load(checkpoint)
     if processes.is_first:
-        run.forget_metrics_after(checkpoint.step)
+        run.forget_metrics_after(checkpoint.step, trainer.progress.evaluated_step)
         run.write_config(config_text(config))
     if notice:
         display.say(notice)
@@ -214,25 +215,33 @@ def _run(trainer: Trainer, path: Path, data: PreparedData) -> Outcome:
     except InterruptionError as stopped:
         stopped.args = (f"{stopped}; go on with: rankspace train --resume --output {path}",)
         raise
-    run, progress = trainer.keeper.run, trainer.progress
+    progress = trainer.progress
     done = {"steps": progress.step, "epochs": progress.epoch, "seconds": round(progress.seconds, 3)}
     trainer.keeper.result(finished=True, stopped=progress.stopped, **done, **_tested(trainer, path, data))
-    return Outcome(path, run.card["results"] if run is not None else RunDirectory.open(path).card["results"])
+    results: dict[str, Any] = trainer.processes.told(lambda: RunDirectory.open(path).card["results"])
+    return Outcome(path, results)
 
 
 def _tested(trainer: Trainer, path: Path, data: PreparedData) -> dict[str, Any]:
-    """The best checkpoint on the test split, if there is one."""
-    split, options = trainer.config.data.test, trainer.config.evaluation
-    run = RunDirectory.open(path)
-    if split not in data.splits or run.card["results"].get("steps") == trainer.progress.step:
+    """The best checkpoint on the test split, if there is one. Processes read it from the first, which wrote it."""
+    split, options, processes = trainer.config.data.test, trainer.config.evaluation, trainer.processes
+    is_done = processes.told(lambda: RunDirectory.open(path).card["results"].get("steps") == trainer.progress.step)
+    if split not in data.splits or is_done:
         return {}
-    best = run.read("best")
     own = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
-    load_weights(trainer.model, best, path)
+    step = processes.told(lambda: _load_best(trainer.model, path))
+    processes.same(trainer.model.state_dict().values())
     evaluator = Evaluator(
-        data[split], trainer.model.KIND, trainer.processes, max_tokens=options.max_tokens, parse=options.parse
+        data[split], trainer.model.KIND, processes, max_tokens=options.max_tokens, parse=options.parse
     )
-    record = {"step": best.step, "epoch": trainer.epoch, "split": split, **evaluator(trainer.model).record()}
+    record = {"step": step, "epoch": trainer.epoch, "split": split, **evaluator(trainer.model).record()}
     trainer.model.load_state_dict(own)
     trainer.display.evaluated(record)
     return {"test": record}
+
+
+def _load_best(model: Model, path: Path) -> int:
+    """Gives a model the best weights of a run; their step."""
+    best = RunDirectory.open(path).read("best")
+    load_weights(model, best, path)
+    return best.step

@@ -1,9 +1,10 @@
 """One step of training: the one place where weights change."""
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -67,7 +68,7 @@ class GradientStep:
         self._parameters = list(model.parameters())
         self._loss: nn.Module = Loss(model)
         if processes.world > 1:
-            self._loss = DistributedDataParallel(self._loss, broadcast_buffers=False)
+            self._loss = DistributedDataParallel(self._loss, **_buffers_stay())
 
     def __call__(self, shares: Sequence[Share], learning_rate: float) -> None:
         for group in self.optimiser.param_groups:
@@ -76,7 +77,7 @@ class GradientStep:
         for place, share in enumerate(shares, 1):
             with self._synchronised(place == len(shares)):
                 losses = self._loss(share.words, share.lengths)
-                (self.watch.losses(losses, share.counts) * share.scale).backward()
+                (self.watch.losses(losses, share.counts, share.predictions) * share.scale).backward()
         self.watch.step(nn.utils.clip_grad_norm_(self._parameters, self.config.clip or math.inf))
         self.optimiser.step()
         if self.average is not None:
@@ -110,3 +111,9 @@ class GradientStep:
             for name, weight in self.model.named_parameters():
                 self.average.weights[name].copy_(weight)
                 weight.copy_(tensors[f"raw.{name}"])
+
+
+def _buffers_stay() -> dict[str, Any]:
+    """Has DistributedDataParallel send no buffers at each step: all have the same. torch 2.13 calls it by another name."""
+    names = inspect.signature(DistributedDataParallel).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}

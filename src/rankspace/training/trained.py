@@ -101,7 +101,9 @@ class Trained:
         return table.to(self.device), lengths
 
     def _cleaned(self, words: Words) -> list[str]:
-        return self._cleaner.clean(Sentence(list(words))).words
+        """Words of the vocabulary stay as they are: those of prepared data are cleaned, and N would become n."""
+        cleaned = self._cleaner.clean(Sentence(list(words))).words
+        return [own if own in self.vocabulary else other for own, other in zip(words, cleaned, strict=True)]
 
     def parts(self, sentences: Sequence[Words]) -> Iterator[Part]:
         """The sentences in batches of at most `max_tokens` words with padding, short ones first."""

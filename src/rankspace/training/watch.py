@@ -26,12 +26,14 @@ class Place(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over steps; the first two over sentences of all processes once they are drained."""
+    """Sums over steps. Losses, sentences and predictions are those of possible sentences."""
 
     loss: float = 0.0
+    num_sentences: float = 0.0
+    num_predictions: float = 0.0
     num_impossible: float = 0.0
     norm: float = 0.0
-    num_steps: float = 0.0
+    num_steps: float = 0.0  # that had a gradient
 
     def plus(self, other: "Sums") -> "Sums":
         return Sums(*(one + two for one, two in zip(self, other, strict=True)))
@@ -42,10 +44,14 @@ class NumbersError(RankspaceError):
 
 
 class Watch:
-    """Sums of losses and norms of gradients, and the first step at which an invariant broke: log p <= 0, no NaN."""
+    """Sums of losses and norms of gradients, and the first step at which an invariant broke: log p <= 0, no NaN.
 
-    def __init__(self, device: torch.device) -> None:
-        self.sums: Float[Tensor, 4] = torch.zeros(4, dtype=torch.float64, device=device)
+    learns_from: what else must be finite, in words.
+    """
+
+    def __init__(self, device: torch.device, learns_from: str = "the gradient") -> None:
+        self.learns_from = learns_from
+        self.sums: Float[Tensor, 6] = torch.zeros(len(Sums()), dtype=torch.float64, device=device)
         self.bad = torch.full((), FINE, dtype=torch.int64, device=device)
         self.least = torch.zeros((), dtype=torch.float64, device=device)  # the loss at the first bad step
         self._recent: deque[Place] = deque()
@@ -54,7 +60,9 @@ class Watch:
         """Tells which step comes."""
         self._recent.append(place)
 
-    def losses(self, losses: Float[Tensor, "batch"], counts: Float[Tensor, "batch"]) -> Float[Tensor, ""]:
+    def losses(
+        self, losses: Float[Tensor, "batch"], counts: Float[Tensor, "batch"], predictions: Float[Tensor, "batch"]
+    ) -> Float[Tensor, ""]:
         """The sum of the losses of a batch, impossible sentences left out; added to the sums."""
         possible = losses < math.inf
         total = torch.where(possible, losses * counts, 0).sum()
@@ -62,15 +70,20 @@ class Watch:
             found = losses.detach()
             least = found.min().double()
             self._blame(found.isnan().any() | (least < -ROUNDING), least)
-            self.sums[0] += total.detach()
-            self.sums[1] += ((found == math.inf) * counts).sum()
+            counted = possible * counts
+            sizes = counted.sum(), (counted * predictions).sum(), ((found == math.inf) * counts).sum()
+            self.sums[:4] += torch.stack([total.detach(), *sizes])
         return total
 
     def step(self, norm: Float[Tensor, ""]) -> None:
         """Ends a step, whose gradient had a norm."""
-        self._blame(~norm.isfinite(), torch.zeros_like(self.least))
-        self.sums[2] += norm
-        self.sums[3] += 1
+        self.finite(norm)
+        self.sums[4] += norm
+        self.sums[5] += 1
+
+    def finite(self, number: Float[Tensor, ""]) -> None:
+        """Takes note of a step in which something that must be finite is not."""
+        self._blame(~number.isfinite(), torch.zeros_like(self.least))
 
     def _blame(self, wrong: Tensor, least: Tensor) -> None:
         first = wrong & (self.bad == FINE)
@@ -85,7 +98,7 @@ class Watch:
             return
         place = next((place for place in self._recent if place.step == step), self._recent[-1])
         least = float(self.least)
-        what = "the gradient is not finite"
+        what = f"{self.learns_from} is not finite"
         if math.isnan(least):
             what = "log p of a sentence is nan"
         elif least < -ROUNDING:
