@@ -53,7 +53,11 @@ def text(run: Run) -> Run:
 class TestPrepare:
     def test_a_text(self, text: Run) -> None:
         ran = text("prepare", "train.txt", "valid.txt", "-o", "out", "--remove-punctuation", "--lower-case", "--eos")
-        assert (ran.code, ran.err) == (0, "")
+        assert (ran.code, ran.err) == (
+            0,
+            "warning: no word of train is <unk>, but 1 of valid are, of which a model then learns nothing; use "
+            "--min-count 2 or --max-words.\n",
+        )
         rows = [line.split() for line in ran.out.splitlines()]
         assert ["vocabulary", "7", "words,", "from", "train"] in rows
         assert ["train", "2", "6", "0", "3", "none", "1", "0"] in rows
@@ -112,8 +116,36 @@ class TestPrepare:
         ran = text("prepare", "train.txt", "-o", "out", "--skip-bad", "--max-length", "100")
         assert ran.code == 0
         assert ["skipped", "as", "bad", "2"] in [line.split() for line in ran.out.splitlines()]
-        assert "skipped train.txt: line 2: is not UTF-8 text" in ran.out
-        assert "skipped train.txt: line 4: the sentence has 5000 words, more than --max-length 100" in ran.out
+        lines = ran.out.splitlines()
+        assert "skipped train.txt: line 2: is not UTF-8 text (byte 0xff, the 1st of the line)." in lines
+        assert "skipped train.txt: line 4: the sentence has 5000 words, more than --max-length 100." in lines
+
+    def test_a_text_without_line_ends_is_one_sentence_too_long(self, run: Run) -> None:
+        Path("train.txt").write_text("a b\n" + "w " * 1001)
+        problem = "train.txt: line 2: the sentence has 1001 words, more than --max-length 1000"
+        remedy = "divide it, leave it out with --skip-bad, or allow it with a larger --max-length"
+        assert run("prepare", "train.txt", "-o", "out") == (2, "", f"error: {problem}; {remedy}.\n")
+        assert json.loads(run("prepare", "train.txt", "-o", "out", "--skip-bad", "--json").out)["skipped"] == [
+            f"{problem}."
+        ]
+        for limit in ("0", "1001"):
+            assert run("prepare", "train.txt", "-o", limit, "--max-length", limit).code == 0
+            assert load_prepared(limit).card["splits"]["train"]["longest"] == 1001
+
+    def test_ignored_files_are_told(self, text: Run) -> None:
+        Path("text").mkdir()
+        for name in ("train.txt", "a.txt", "b.doc", "c.txt", "d.txt", ".hidden"):
+            Path("text", name).write_text("a b\n")
+        ran = text("prepare", "text", "-o", "out")
+        assert ran.err == (
+            f"prepare: ignored {Path('text', 'a.txt')}, {Path('text', 'b.doc')}, {Path('text', 'c.txt')} and 1 more; "
+            "name files to take them: train=FILE valid=FILE test=FILE.\n"
+        )
+        assert text("prepare", "text", "-o", "quiet", "--quiet").err == ""
+
+    def test_rare_words_make_the_warning_go(self, text: Run) -> None:
+        assert text("prepare", "train.txt", "valid.txt", "-o", "out", "--min-count", "2").err == ""
+        assert text("prepare", "train.txt", "valid.txt", "-o", "quiet", "--quiet").err == ""
 
     def test_the_vocabulary_of_other_data(self, text: Run) -> None:
         assert text("prepare", "train.txt", "-o", "first").code == 0
@@ -135,6 +167,10 @@ class TestMistakes:
         ("arguments", "message"),
         [
             (["no.txt"], "no.txt: there is no such file or folder."),
+            (
+                ["traim=crlf.txt"],
+                "traim=crlf.txt: 'traim' is no split; write train=, valid= or test= before the file.",
+            ),
             (["."], ".: has neither section folders (02 to 23) with trees nor files named train, valid or test; name"),
             (["bad.txt"], "bad.txt: line 2: is not UTF-8 text (byte 0xff, the 1st of the line); convert the file"),
             (["bad.mrg"], "bad.mrg: line 2, column 1: this ( is never closed; add the missing )"),

@@ -63,6 +63,19 @@ def test_help_takes_half_a_second() -> None:
     assert min(run_python(HELP)[1] for _ in range(3)) < max(0.5, 2 * bare)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_help_shows_examples(command: Run, name: str) -> None:
-    assert f"rankspace {name} " in command(*name.split(), "--help").out
+@pytest.mark.parametrize("path", [(), *commands(get_command(app))], ids=" ".join)
+def test_help_shows_examples_and_cuts_nothing(command: Run, path: tuple[str, ...]) -> None:
+    ran = command(*path, "--help")
+    text, heading, examples = ran.out.partition("\nExamples:\n")
+    assert (ran.code, ran.err, heading) == (0, "", "\nExamples:\n")
+    assert " ".join(["  rankspace", *path]) in examples
+    assert "<bool>" not in text
+    assert "[[" not in text
+    assert "…" not in text
+    assert "..." not in text.partition("\n")[2]
+
+
+@pytest.mark.parametrize("name", [*OURS[:4], *OURS[5:], "train", "data", "data prepare", "show", "fgg", "bench"])
+def test_without_arguments_there_is_help_alone(command: Run, name: str) -> None:
+    ran = command(*name.split())
+    assert ran == (0, command(*name.split(), "--help").out, "")

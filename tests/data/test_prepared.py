@@ -112,7 +112,7 @@ class TestPreparing:
         assert len(prepared(tmp_path, Preprocessing(), train=text)["train"][1]) == 5000
         with pytest.raises(FormatError) as error:
             prepared(tmp_path, Preprocessing(max_length=200), train=text)
-        remedy = "divide it, or leave it out with --skip-bad."
+        remedy = "divide it, leave it out with --skip-bad, or allow it with a larger --max-length."
         place = f"{tmp_path / 'train.data'}: line 2"
         assert str(error.value) == f"{place}: the sentence has 5000 words, more than --max-length 200; {remedy}"
 

@@ -40,6 +40,8 @@ def train(
 ) -> None:
     """Train a model and write a run: configuration, checkpoints, metrics, curves.
 
+    Examples:
+
     rankspace train synthetic --preset demo -o run
 
     rankspace train my-data --preset paper-pcfg --set run.epochs=5 --set model.rank=500 -o run

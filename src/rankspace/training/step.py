@@ -114,6 +114,6 @@ class GradientStep:
 
 
 def _buffers_stay() -> dict[str, Any]:
-    """Has DistributedDataParallel send no buffers at each step: all have the same. torch 2.13 calls it by another name."""
+    """Has DistributedDataParallel send no buffers at each step: all have the same. torch 2.13 renamed the option."""
     names = inspect.signature(DistributedDataParallel).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}
