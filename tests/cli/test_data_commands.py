@@ -55,8 +55,8 @@ class TestPrepare:
         ran = text("prepare", "train.txt", "valid.txt", "-o", "out", "--remove-punctuation", "--lower-case", "--eos")
         assert (ran.code, ran.err) == (
             0,
-            "warning: no word of train is <unk>, but 1 of valid are, of which a model then learns nothing; use "
-            "--min-count 2 or --max-words.\n",
+            "warning: no word of train is <unk>, but valid has 1, of which a model learns nothing; use --min-count 2 "
+            "or --max-words.\n",
         )
         rows = [line.split() for line in ran.out.splitlines()]
         assert ["vocabulary", "7", "words,", "from", "train"] in rows

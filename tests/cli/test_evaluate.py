@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import rankspace
-from cli.tiny_runs import TREEBANK, WORDS, Run, make_run, prepared
+from cli.tiny_runs import GRAMMAR, TREEBANK, WORDS, Run, make_run, prepared
 from rankspace.data import Vocabulary, load_prepared
 from rankspace.evaluation import chain_perplexity, many_to_one, score, tree_perplexity
 from rankspace.training.evaluator import Evaluator
@@ -149,6 +149,23 @@ class TestFiles:
         assert found[0]["bounds"]["random"] != found[2]["bounds"]["random"]
 
 
+def test_synthetic_sentences_in_the_vocabulary_of_a_run(command: Run, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "direct", of="rank-pcfg", **GRAMMAR)
+    card = json.loads((run / "card.json").read_text())
+    card["data"]["preset"] = "synthetic"
+    (run / "card.json").write_text(json.dumps(card))
+    found = json.loads(command("evaluate", str(run), "synthetic:20", "--json").out)
+    assert (found["data"], found["perplexity"]["num_sentences"]) == ("synthetic:20", 2)
+    assert found["parsing"]["num_sentences"] == 2
+
+
+def test_the_demonstration_names_bounds_alike() -> None:
+    from rankspace.cli.evaluate import BOUNDS
+    from rankspace.demo.scores import BOUNDS as DEMO_BOUNDS
+
+    assert BOUNDS == DEMO_BOUNDS
+
+
 class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -156,7 +173,11 @@ class TestMistakes:
             (["no", "DATA"], "no: is no run: it has no card.json; make one with rankspace train."),
             (["RUN", "no"], "no: is no prepared data: it has no card.json; make it with data prepare."),
             (["RUN"], "{RUN}: does not say what it was trained on; give DATA."),
-            (["RUN", "DATA", "--split", "dev"], "prepared data: there is no split 'dev'; there are train, test."),
+            (["RUN", "DATA", "--split", "dev"], "{DATA}: has no split 'dev', but train, test; use --split test."),
+            (
+                ["RUN", "synthetic:10"],
+                "synthetic:10: {RUN} was not trained on synthetic sentences; give a prepared folder.",
+            ),
             (
                 ["RUN", "other"],
                 "other: its vocabulary of 5 words is not that of {RUN}, of 8; prepare it with --vocabulary "
@@ -187,5 +208,5 @@ class TestMistakes:
         paths = {"RUN": grammar, "DATA": data}
         ran = command("evaluate", *(paths.get(each, each) for each in arguments))
         assert (ran.code, ran.out) == (2, "")
-        assert ran.err.replace(grammar, "{RUN}").startswith(f"error: {message}")
+        assert ran.err.replace(grammar, "{RUN}").replace(data, "{DATA}").startswith(f"error: {message}")
         assert ran.err.count("\n") == 1

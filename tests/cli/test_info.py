@@ -60,8 +60,39 @@ class TestRun:
         rows = [line.split() for line in command("info", grammar).out.splitlines()]
         assert ["model", "direct,", "120", "weights"] in rows
         assert ["train", "4", "14"] in rows
-        assert ["best", "perplexity", "12.5,", "split", "valid"] in rows
+        assert ["valid,", "best", "-", "12.50", "-", "-", "-"] in rows
+        assert ["steps", "7"] in rows
+        options = "lower case yes, numbers digits, removed words ., removed tags ."
+        assert ["preprocessing", *options.split()] in rows
         assert ["last", "7", "whole"] in rows
+
+    def test_no_row_is_empty(self, command: Run, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "run", "direct", of="hmm", states=2, eos=1)
+        card = json.loads((run / "card.json").read_text())
+        record = {"step": 1200, "split": "test", "perplexity": "inf", "f1": 50.126, "num_sentences": 2000}
+        card["results"] |= {"test": record, "stopped": "", "finished": True, "epochs": 3, "seconds": 1234.56}
+        (run / "card.json").write_text(json.dumps(card))
+        rows = [line.split() for line in command("info", str(run)).out.splitlines()]
+        assert ["test", "1,200", "inf", "50.13", "-", "2,000"] in rows
+        assert [row for row in rows if len(row) == 2][-4:-1] == [
+            ["steps", "7"],
+            ["epochs", "3"],
+            ["seconds", "1,234.6"],
+        ]
+        assert ["stopped"] not in rows
+
+    def test_a_folder_of_seeds(self, command: Run, tmp_path: Path) -> None:
+        folder = tmp_path / "seeds"
+        run = make_run(folder / "seed-1", "direct", of="hmm", states=2, eos=1)
+        summary = {"valid f1": {"mean": 20.0, "deviation": 1.5, "best": 21.0, "worst": 19.0, "num": 2}}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        found = json.loads(command("info", str(folder), "--json").out)
+        assert found == {"directory": str(folder), "runs": [str(run)], "summary": summary}
+        rows = [line.split() for line in command("info", str(folder)).out.splitlines()]
+        assert ["valid", "S-F1", "20.00", "1.50", "21.00", "19.00", "2"] in rows
+        (folder / "summary.json").write_text("{")
+        message = f"error: {folder}/summary.json: is damaged (no JSON); train again with --resume.\n"
+        assert command("info", str(folder)) == (2, "", message)
 
     def test_a_damaged_checkpoint_is_told(self, command: Run, tmp_path: Path) -> None:
         run = make_run(tmp_path / "run", "direct", of="hmm", states=2, eos=1)

@@ -118,10 +118,16 @@ class TestPictures:
         out = command("parse", grammar, "--format", "drawing", given=TEXT).out
         drawings = ["\n" if not words else "()\n\n" for words in SENTENCES]
         drawings = [d if tree is None else f"{tree.drawing()}\n\n" for d, tree in zip(drawings, expected, strict=True)]
+        drawings[2] = "dog\n\n"
         assert out == "".join(drawings)
+        assert command("parse", grammar, "-f", "drawing", "--labels", given="dog\n").out == "dog\n\n"
 
     def test_a_file_for_each_sentence_with_a_tree(self, command: Run, grammar: str) -> None:
-        assert command("parse", grammar, "-f", "svg", "-o", "pictures", given=TEXT) == (0, "", NOTICE)
+        assert command("parse", grammar, "-f", "svg", "-o", "pictures", given=TEXT) == (
+            0,
+            "",
+            f"wrote pictures\n{NOTICE}",
+        )
         assert sorted(path.name for path in Path("pictures").iterdir()) == ["00001.svg", "00003.svg", "00005.svg"]
         assert Path("pictures/00001.svg").read_text().startswith("<svg")
         assert command("parse", grammar, "-f", "svg", "-o", "more", "--kbest", "2", given="the dog sees\n").code == 0
@@ -226,7 +232,8 @@ class TestMistakes:
 
     def test_force_overwrites(self, command: Run, grammar: str) -> None:
         Path("out").write_text("old")
-        assert command("parse", grammar, "-o", "out", "--force", given="dog\n") == (0, "", "")
+        assert command("parse", grammar, "-o", "out", "--force", given="dog\n") == (0, "", "wrote out\n")
+        assert command("parse", grammar, "-o", "out", "--force", "-q", given="dog\n") == (0, "", "")
         assert Path("out").read_text() == "(dog)\n"
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

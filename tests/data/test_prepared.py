@@ -109,12 +109,13 @@ class TestPreparing:
 
     def test_a_long_sentence(self, tmp_path: Path) -> None:
         text = "a b\n" + "w " * 5000 + "\n"
-        assert len(prepared(tmp_path, Preprocessing(), train=text)["train"][1]) == 5000
+        for limit in (0, None, 5000):
+            assert len(prepared(tmp_path, Preprocessing(max_length=limit), train=text)["train"][1]) == 5000
         with pytest.raises(FormatError) as error:
-            prepared(tmp_path, Preprocessing(max_length=200), train=text)
+            prepared(tmp_path, Preprocessing(), train=text)
         remedy = "divide it, leave it out with --skip-bad, or allow it with a larger --max-length."
         place = f"{tmp_path / 'train.data'}: line 2"
-        assert str(error.value) == f"{place}: the sentence has 5000 words, more than --max-length 200; {remedy}"
+        assert str(error.value) == f"{place}: the sentence has 5000 words, more than --max-length 1000; {remedy}"
 
     def test_a_text_with_eos(self, tmp_path: Path) -> None:
         text = "a b\nb <eos>\n"

@@ -121,11 +121,11 @@ class TestText:
         assert clean(Sentence([word])).words == [word]
 
 
-@pytest.mark.parametrize("option", ["max_words", "min_count", "max_length"])
-def test_sizes_are_positive(option: str) -> None:
+@pytest.mark.parametrize(("option", "least"), [("max_words", 1), ("min_count", 1), ("max_length", 0)])
+def test_sizes_are_not_too_small(option: str, least: int) -> None:
     with pytest.raises(RankspaceError) as error:
-        Preprocessing(**{option: 0})
-    assert str(error.value) == f"Preprocessing: {option} is 0; give at least 1."
+        Preprocessing(**{option: least - 1})
+    assert str(error.value) == f"Preprocessing: {option} is {least - 1}; give at least {least}."
 
 
 def test_an_unknown_preset_is_reported() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import rankspace
 from rankspace.cli import main
@@ -93,6 +94,12 @@ class TestQuick:
         [line] = result.stderr.splitlines()
         assert line == f"error: {tmp_path}/data: is no prepared data: it has no card.json; make it with data prepare."
         assert (tmp_path / "data" / "thesis.txt").read_text() == "years of work"
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+    def test_a_device_that_is_not_there(self) -> None:
+        result = demo("--device", "cuda")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr == "error: demo: device 'cuda' is not to be had here; use cpu.\n"
 
     def test_seeds_that_are_none(self) -> None:
         result = demo("--seeds", "1,two")

@@ -199,7 +199,7 @@ def test_a_signal_in_this_process(
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_previous_one(tmp_path: Path) -> None:
-    short, long = config(CHAIN, run__max_steps=6, run__checkpoint_steps=2), config(CHAIN, run__max_steps=9)
+    short, long = config(CHAIN, run__max_steps=5, run__checkpoint_steps=2), config(CHAIN, run__max_steps=9)
     for name in ("whole", "damaged"):
         run(tmp_path / name, short)
     file = tmp_path / "damaged" / "checkpoints" / "last" / "optimiser.safetensors"

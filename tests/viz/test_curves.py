@@ -16,7 +16,8 @@ from viz.elements import flat, groups, is_within, texts
 def records(offset: float = 0.0) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for step in range(1, 101):
-        found.append({"step": step, "split": "train", "loss": 5 - step / 50 + offset, "tokens_per_second": 1e5})
+        loss = 5 - step / 50 + offset
+        found.append({"step": step, "split": "train", "loss": 20 * loss, "perplexity": exp(loss)})
         if step % 20 == 0:
             found.append(
                 {"step": step, "split": "valid", "epoch": step // 20, "perplexity": exp(7 - step / 20), "f1": step / 2}
@@ -27,15 +28,31 @@ def records(offset: float = 0.0) -> list[dict[str, Any]]:
 def test_there_is_a_panel_for_each_value_and_a_line_for_each_split() -> None:
     picture = training_curves({"run": records()})
     assert [group.note for group in groups(picture, "curve")] == [
-        "run, train: loss", "run, valid: perplexity", "run, valid: F1"
+        "run, train: loss per word", "run, train: perplexity", "run, valid: perplexity", "run, valid: F1"
     ]  # fmt: skip
-    assert {"loss", "perplexity, log scale", "F1", "step"} <= set(texts(picture))
+    assert {"loss per word", "perplexity, log scale", "F1", "step"} <= set(texts(picture))
     assert [group.note for group in groups(picture, "entry")] == ["train", "valid"]
     assert [group.note for group in groups(picture, "best")] == [
         "run, valid: best perplexity 7.389 at 100", "run, valid: best F1 50 at 100"
     ]  # fmt: skip
-    assert picture.description == "training curves: best loss 3; best perplexity 7.389; best F1 50"
+    assert picture.description == "training curves: best loss per word 3; best perplexity 7.389; best F1 50"
     assert is_within(picture)
+
+
+def test_a_loss_per_sentence_is_drawn_only_where_there_is_no_perplexity() -> None:
+    train = [{"step": step, "loss": float(step)} for step in (1, 2)]
+    valid = [{"step": 2, "split": "valid", "perplexity": 9.0}]
+    assert [group.note for group in groups(training_curves({"run": train}), "curve")] == ["run, train: loss"]
+    assert [group.note for group in groups(training_curves({"run": train + valid}), "curve")] == [
+        "run, valid: perplexity"
+    ]
+
+
+def test_panels_share_their_steps() -> None:
+    train = [{"step": step, "perplexity": 9.0} for step in (10, 50)]
+    valid = [{"step": step, "split": "valid", "f1": float(step)} for step in (20, 30)]
+    sheets = [training_curves({"run": train}), training_curves({"run": train + valid})]
+    assert [texts(sheet).count("50") for sheet in sheets] == [1, 2]
 
 
 def test_runs_have_their_colours_and_a_legend() -> None:

@@ -76,7 +76,12 @@ def test_numbers_stand_in_large_cells_alone() -> None:
 
 
 def test_any_character_stands_for_itself() -> None:
-    assert texts(heat_map(["<b>", "日本"], chart(2)))[:3] == ["<b>", "日本", "日本"]
+    assert texts(heat_map(["<b>", "日本"], chart(2)))[2:5] == ["<b>", "日本", "日本"]
+
+
+def test_the_axes_have_names() -> None:
+    assert texts(heat_map(["a", "b"], chart(2)))[:2] == ["columns: end word", "rows: begin word"]
+    assert is_within(heat_map(["a"], chart(1)))
 
 
 def test_mistakes_are_named() -> None:

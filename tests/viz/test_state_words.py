@@ -19,6 +19,11 @@ def test_the_text_is_aligned_also_for_wide_characters() -> None:
     assert len(lines[1]) == len(lines[2])
 
 
+def test_small_probabilities_have_two_digits() -> None:
+    words = [("a", 0.034567), ("b", 0.0012), ("c", 0.0000456), ("d", 0.0)]
+    assert state_words_text(["s"], [words]).endswith("a 0.035  b 0.0012  c 4.6e-05  d 0")
+
+
 def test_without_shares_there_is_no_column_for_them_and_few_words_can_be_asked_for() -> None:
     assert state_words_text(NAMES[:1], WORDS[:1], num_words=1) == "state  words\n---------------\nPT-1   the 0.50"
 

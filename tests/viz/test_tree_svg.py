@@ -53,6 +53,11 @@ def overlaps(picture: Picture) -> list[tuple[Box, Box]]:
     return meeting(boxes + words) + crossed
 
 
+def test_one_word_without_a_symbol_stands_alone() -> None:
+    assert not groups(tree_picture(Tree.from_spans(["dog"], [])), "bracket")
+    assert len(groups(tree_picture(Tree.parse("(NN dog)")), "bracket")) == 1
+
+
 def test_all_words_and_symbols_are_there_and_words_stand_on_one_line() -> None:
     picture = tree_picture(TREE)
     symbols = [str(node.symbol) for node in TREE.nodes]

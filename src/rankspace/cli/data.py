@@ -181,10 +181,10 @@ def _unknown_warning(card: dict[str, Any]) -> str | None:
     others = {split: count for split, count in counts.items() if split != "train" and count}
     if counts.get("train") != 0 or not others:
         return None
-    found = " and ".join(f"{count:,} of {split}" for split, count in others.items())
+    found = " and ".join(f"{split} has {count:,}" for split, count in others.items())
     return (
-        f"warning: no word of train is <unk>, but {found} are, of which a model then learns nothing; use --min-count 2 "
-        f"or --max-words."
+        f"warning: no word of train is <unk>, but {found}, of which a model learns nothing; use --min-count 2 or "
+        f"--max-words."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
+from rankspace.cli.run_options import Device, DeviceName, device_name
 from rankspace.errors import RankspaceError
 
 
@@ -17,6 +18,7 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Half a minute: a smaller treebank, fewer epochs.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of weights and batches.")] = 1,
     seeds: Annotated[str, typer.Option("--seeds", help="Several, such as 1,2,3: one demonstration for each.")] = "",
+    device: Device = DeviceName.cpu,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
@@ -30,6 +32,7 @@ def demo(
 
       rankspace demo --seeds 1,2,3 --json
     """
+    place = device_name("demo", device)
     from rankspace.demo import run
     from rankspace.training.progress import make_display
 
@@ -38,9 +41,9 @@ def demo(
     for each in chosen:
         folder = output / f"seed-{each}" if len(chosen) > 1 else output
         display = make_display(quiet)
-        jobs.append(run(folder, each, quick, (lambda _: None) if quiet else display.say, display))
+        jobs.append(run(folder, each, quick, (lambda _: None) if quiet else display.say, display, place))
     if json:
-        print_json(_summary(chosen, jobs))
+        print_json(_summary(chosen, jobs, place))
     else:
         _show(chosen, jobs)
 
@@ -52,13 +55,13 @@ def _seeds(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _summary(seeds: list[int], jobs: list[Any]) -> dict[str, Any]:
+def _summary(seeds: list[int], jobs: list[Any], device: str) -> dict[str, Any]:
     import torch
 
     from rankspace.training.machine import environment
 
     found = {
-        "environment": environment(torch.device("cpu")),
+        "environment": environment(torch.device(device)),
         "models": [_grammar(model) for model in jobs[0].grammars],
         "runs": [
             {"seed": seed, **job.scores.to_json(), "report": str(job.report)}
@@ -94,10 +97,6 @@ def _grammar(model: Any) -> dict[str, Any]:
 
 
 def _show(seeds: list[int], jobs: list[Any]) -> None:
-    for model in jobs[0].grammars:
-        print_line(f"\n{model.name}: p(sentence) by enumeration and in rank space")
-        rows = [(row.sentence, *(f"{value:.6e}" for value in row[1:])) for row in model.rows]
-        print_table(["sentence", "brute force", "original grammar", "rank space", "generic engine"], rows)
     for seed, job in zip(seeds, jobs, strict=True):
         _show_scores(f", seed {seed}" if len(jobs) > 1 else "", job)
     if len(jobs) > 1:
@@ -106,6 +105,13 @@ def _show(seeds: list[int], jobs: list[Any]) -> None:
             f"\nmean of {len(jobs)} seeds: {means['points_above_right_branching']:+.1f} points over right-branching, "
             f"perplexity {means['share_below_unigram']:.0%} below the unigram model"
         )
+    for model in jobs[0].grammars:
+        print_line(f"\n{model.name}: p(sentence) by enumeration and in rank space")
+        rows = [(row.sentence, *(f"{value:.6e}" for value in row[1:])) for row in model.rows]
+        print_table(["sentence", "brute force", "original grammar", "rank space", "generic engine"], rows)
+    for job in jobs:
+        print_line("")
+        print_pairs([("trained models", f"{job.output}/grammar  {job.output}/hmm"), ("report", str(job.report))])
 
 
 def _show_scores(title: str, job: Any) -> None:
@@ -120,5 +126,3 @@ def _show_scores(title: str, job: Any) -> None:
         f"The grammar is {scores.points_above_right_branching:+.1f} points S-F1 over right-branching; the HMM's "
         f"perplexity is {scores.share_below_unigram:.0%} below that of the unigram model."
     )
-    print_line("")
-    print_pairs([("trained models", f"{job.output}/grammar  {job.output}/hmm"), ("report", str(job.report))])

@@ -37,7 +37,9 @@ def evaluate(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
     data: Annotated[
         str | None,
-        typer.Argument(metavar="DATA", help="A folder that `data prepare` wrote, or synthetic; else as in training."),
+        typer.Argument(
+            metavar="DATA", help="A folder that `data prepare` wrote, or synthetic[:N]; else as in training."
+        ),
     ] = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     predicted: Annotated[
@@ -96,7 +98,7 @@ def _of_model(
     from rankspace.cli.model_scores import Scores, evaluate_model
 
     source = data or trained.config.data.source
-    corpus = load_matching(run, trained, data)[split]
+    corpus = load_matching(run, trained, data, split)
     given = [Given(corpus.words(number), f"{source}: {split} sentence {number + 1}") for number in range(len(corpus))]
     kept = [number for number, each in enumerate(given) if max_length is None or len(each.words) <= max_length]
 

@@ -21,12 +21,14 @@ OPTIONAL = {  # packages, and what they are for
 
 
 def info(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="The folder of a run, or of several by seeds.")
+    ] = None,
     models: Annotated[bool, typer.Option("--models", help="List the models and their settings.")] = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets of training.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is in a run; or the models, or the presets; or versions, devices and optional packages.
+    """Print what is in a run or a folder of seeds; or models, or presets; or versions, devices, optional packages.
 
     Examples:
 
@@ -37,7 +39,7 @@ def info(
     if (run is not None) + models + presets > 1:
         raise RankspaceError("info: RUN, --models and --presets are different questions; ask one at a time.")
     if run is not None:
-        result, show = run_info(run), _show_run
+        result, show = (seeds_info(run), _show_seeds) if _has_seeds(run) else (run_info(run), _show_run)
     elif models:
         result, show = model_info(), _show_models
     elif presets:
@@ -62,6 +64,21 @@ def run_info(path: Path) -> dict[str, Any]:
     config = flat(config_from_text(run.config, str(path / CONFIG)))
     num_weights = run.card.get("model", {}).get("weights") or next(iter(counts), None)
     return {"run": str(path), **run.card, "num_weights": num_weights, "config": config, "checkpoints": checkpoints}
+
+
+def seeds_info(path: Path) -> dict[str, Any]:
+    """The runs of a folder that `train --seeds` wrote, and the statistics of their figures."""
+    import json
+
+    from rankspace.training.run_directory import CARD
+    from rankspace.training.runs import SUMMARY
+
+    try:
+        summary = json.loads((path / SUMMARY).read_bytes())
+    except ValueError:
+        raise FormatError(f"{path / SUMMARY}: is damaged (no JSON); train again with --resume.") from None
+    runs = sorted(str(card.parent) for card in path.glob(f"*/{CARD}"))
+    return {"directory": str(path), "runs": runs, "summary": summary}
 
 
 def model_info() -> dict[str, Any]:
@@ -121,6 +138,13 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _has_seeds(path: Path) -> bool:
+    from rankspace.training.run_directory import CARD
+    from rankspace.training.runs import SUMMARY
+
+    return (path / SUMMARY).is_file() and not (path / CARD).exists()
+
+
 def _has(run: Any, name: str) -> bool:
     """Whether there is a checkpoint of this very name."""
     return bool(run.found(name).name.removeprefix(".") == name and run.found(name).exists())
@@ -166,7 +190,7 @@ def _show_run(result: Mapping[str, Any]) -> None:
             ("model", f"{model.get('name')}, {'unknown' if weights is None else f'{weights:,}'} weights"),
             ("settings", _settings(model.get("settings", {}))),
             ("data", result["config"]["data.source"] or "unknown"),
-            ("preprocessing", _settings(data.get("preprocessing", {}))),
+            ("preprocessing", _settings(_chosen(data.get("preprocessing", {})))),
             ("trained", _settings(result.get("environment", {}))),
         ]
     )
@@ -175,15 +199,58 @@ def _show_run(result: Mapping[str, Any]) -> None:
         rows = [[name, *(f"{entry[key]:,}" for key in counts)] for name, entry in splits.items()]
         print_table(["split", "sentences", "words"], rows)
     if result.get("results"):
-        print_line("")
-        print_pairs((name, _result(value)) for name, value in result["results"].items())
+        _show_results(result["results"])
     checkpoints = result["checkpoints"].items()
     rows = [[name, str(entry.get("step", "")), entry.get("problem", "whole")] for name, entry in checkpoints]
     print_table(["checkpoint", "step", "state"], rows)
 
 
-def _result(value: Any) -> str:
-    return _settings(value) if isinstance(value, Mapping) else _value(value)
+def _show_results(results: Mapping[str, Any]) -> None:
+    """A row for each evaluation, then what it took."""
+    names = ("best", "test") if results.get("best") == results.get("last") else ("best", "last", "test")
+    rows = [_evaluation(name, results[name]) for name in names if name in results]
+    print_table(["", "step", "perplexity", "S-F1", "corpus F1", "sentences"], rows)
+    pairs = {
+        "steps": f"{results['steps']:,}" if "steps" in results else "",
+        "epochs": _value(results.get("epochs", "")),
+        "seconds": f"{results['seconds']:,.1f}" if "seconds" in results else "",
+        "finished": _value(results.get("finished", "")),
+        "stopped": _value(results.get("stopped", "")),
+    }
+    print_line("")
+    print_pairs([(name, text) for name, text in pairs.items() if text])
+
+
+def _evaluation(name: str, record: Mapping[str, Any]) -> list[str]:
+    split = record.get("split", name)
+    counts = [f"{record[key]:,}" if key in record else "-" for key in ("step", "num_sentences")]
+    figures = [_figure(record.get(key)) for key in ("perplexity", "f1", "corpus_f1")]
+    return [name if name == split else f"{split}, {name}", counts[0], *figures, counts[1]]
+
+
+def _show_seeds(result: Mapping[str, Any]) -> None:
+    print_pairs([("folder", result["directory"]), ("runs", " ".join(result["runs"]) or "none")])
+    figures = ("mean", "deviation", "best", "worst")
+    rows = [
+        [name.replace("f1", "S-F1"), *(_figure(each.get(key)) for key in figures), str(each.get("num", "-"))]
+        for name, each in result["summary"].items()
+    ]
+    print_table(["", "mean", "standard deviation", "best", "worst", "runs"], rows)
+
+
+def _figure(value: float | str | None) -> str:
+    """Two digits; what is not finite is text already."""
+    return "-" if value is None else value if isinstance(value, str) else f"{value:.2f}"
+
+
+def _chosen(preprocessing: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that do something: a --min-count of 1, for one, does not."""
+    is_idle = {"min_count": 1}
+    return {
+        name.replace("_", " "): value
+        for name, value in preprocessing.items()
+        if value and value != "keep" and value != is_idle.get(name)
+    }
 
 
 def _settings(settings: Mapping[str, Any]) -> str:

@@ -98,6 +98,8 @@ def parse(
                 num_none += bool(parsed.words) and not parsed.trees
                 write(num_all, parsed)
             status.update(f"parsing: {num_all:,} sentences")
+    if output is not None:
+        notify(f"wrote {output}", quiet)
     if num_none:
         notify(f"{num_none} of {num_all} sentences have no tree: they are impossible or too long.", quiet)
 

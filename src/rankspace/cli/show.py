@@ -225,7 +225,7 @@ def _write_page(found: Sequence[Any], run: Path, trained: Any, output: Path) -> 
 def _corpus(run: Path, trained: Any, data: str, split: str) -> Any:
     from rankspace.cli.matching_data import load_matching
 
-    return load_matching(run, trained, data)[split]
+    return load_matching(run, trained, data, split)
 
 
 def _check_picture(output: Path, force: bool) -> None:

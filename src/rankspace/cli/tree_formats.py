@@ -23,11 +23,18 @@ def as_brackets(number: int, parsed: "Parsed", wanted: "Wanted") -> str:
 
 
 def as_drawing(number: int, parsed: "Parsed", wanted: "Wanted") -> str:
-    """The trees in several lines each, the score above if there may be several, and an empty line after each."""
+    """The trees in several lines each, the score above if there may be several, and an empty line after each.
+
+    One word, of which a grammar says nothing, stands alone.
+    """
     if not parsed.trees:
         return f"{NO_TREE}\n\n" if parsed.words else "\n"
     scores = [f"{number}: {each.score:.6f}\n" if wanted.num_best > 1 else "" for each in parsed.trees]
-    return "".join(f"{score}{each.tree.drawing()}\n\n" for score, each in zip(scores, parsed.trees, strict=True))
+    return "".join(f"{score}{_drawing(each.tree)}\n\n" for score, each in zip(scores, parsed.trees, strict=True))
+
+
+def _drawing(tree: Tree) -> str:
+    return tree.drawing() if len(tree) > 1 else str(tree.words[0])
 
 
 def as_json(number: int, parsed: "Parsed", wanted: "Wanted") -> str:

@@ -40,7 +40,12 @@ class Job:
 
 
 def run(
-    output: Path, seed: int = 1, quick: bool = False, tick: Tick = lambda _: None, display: Display | None = None
+    output: Path,
+    seed: int = 1,
+    quick: bool = False,
+    tick: Tick = lambda _: None,
+    display: Display | None = None,
+    device: str = "cpu",
 ) -> Job:
     """Everything, in the folder `output`: data, grammar and hmm (runs that every command takes), pictures, report.html.
 
@@ -57,10 +62,12 @@ def run(
     source = {"data.source": str(output / "data")}
     seeds = [RESTARTS * (seed - 1) + number + 1 for number in range(1 if quick else RESTARTS)]
     tick(f"training the grammar from {len(seeds)} seeds; the one that explains the validation text best is kept")
-    train_restarts(demo_config("demo", seed, quick).changed(source), output / "grammar", seeds, tick=tick)
+    train_restarts(
+        demo_config("demo", seed, quick).changed(source), output / "grammar", seeds, tick=tick, device=device
+    )
     tick("training the HMM")
-    train(demo_config("demo-hmm", seed, quick).changed(source), output / "hmm", device="cpu", display=display)
-    grammar, chain = load(output / "grammar"), load(output / "hmm")
+    train(demo_config("demo-hmm", seed, quick).changed(source), output / "hmm", device=device, display=display)
+    grammar, chain = (load(output / name, device=device) for name in ("grammar", "hmm"))
     tick("parsing and scoring")
     scores, report = measure(grammar, chain, treebank), output / "report.html"
     write_report(report, grammars, grammar, chain, treebank, scores)

@@ -48,8 +48,8 @@ def _scores(report: Report, scores: Scores) -> None:
         ]
     )
     report.section("Parses of the test sentences").paragraph(
-        "The grammar was trained on words alone. Unlabelled F1 without whole sentences and single words; the oracle is "
-        "the binarised gold tree, the most that a binary tree can reach."
+        "The grammar was trained on words alone. Unlabelled F1 without whole sentences and single words; binarised "
+        "gold trees are the most that binary trees can reach."
     )
     columns = ["parser", "S-F1", "S-F1, > 2 words", "corpus F1"]
     bounds = range(1, len(scores.rows))

@@ -8,6 +8,13 @@ from rankspace.demo.treebank import Treebank, ngram_perplexity
 from rankspace.evaluation import Bounds, ParseScores, bounds, chain_perplexity, score, tree_perplexity
 from rankspace.training import Trained
 
+BOUNDS = {  # as `rankspace evaluate` names them
+    "left_branching": "left-branching",
+    "right_branching": "right-branching",
+    "random": "random trees",
+    "oracle": "binarised gold",
+}
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -32,7 +39,7 @@ class Scores:
         """S-F1, S-F1 of sentences of more than two words and corpus F1: the grammar, then the bounds."""
         found = self.parses
         own = ("rank-pcfg", found.s_f1, found.s_f1_longer, found.corpus_f1)
-        others = ((name.replace("_", " "), *bound) for name, bound in self.bounds._asdict().items())
+        others = ((title, *self.bounds._asdict()[name]) for name, title in BOUNDS.items())
         return [own, *others]
 
     def to_json(self) -> dict[str, Any]:

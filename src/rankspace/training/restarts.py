@@ -21,8 +21,9 @@ def train_restarts(
     seeds: Sequence[int],
     workers: int = 0,
     tick: Callable[[str], None] = lambda _: None,
+    device: str = "cpu",
 ) -> Outcome:
-    """Trains once for each seed, on CPUs, and keeps as `output` the run with the lowest perplexity of the validation
+    """Trains once for each seed and keeps as `output` the run with the lowest perplexity of the validation
     split; the others are removed. `tick` is told of each that is done.
 
     Runs are processes of one thread each, `workers` at a time (0: as many as there are CPUs). Each result is that of
@@ -37,7 +38,7 @@ def train_restarts(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        outcomes = _all(config, folder, seeds, workers or _num_cpus(), tick)
+        outcomes = _all(config, folder, seeds, workers or _num_cpus(), tick, device)
         best = min(seeds, key=lambda seed: _perplexity(outcomes[seed]))
         outcomes[best].directory.rename(target)
         return Outcome(target, outcomes[best].results)
@@ -46,13 +47,14 @@ def train_restarts(
 
 
 def _all(
-    config: Config, folder: Path, seeds: Sequence[int], workers: int, tick: Callable[[str], None]
+    config: Config, folder: Path, seeds: Sequence[int], workers: int, tick: Callable[[str], None], device: str
 ) -> dict[int, Outcome]:
     spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     found: dict[int, Outcome] = {}
     with ProcessPoolExecutor(min(workers, len(seeds)), mp_context=spawn, initializer=_one_thread) as pool:
         running = {
-            pool.submit(_candidate, config.changed({"run.seed": seed}), folder / f"seed-{seed}"): seed for seed in seeds
+            pool.submit(_candidate, config.changed({"run.seed": seed}), folder / f"seed-{seed}", device): seed
+            for seed in seeds
         }
         for done in as_completed(running):
             found[running[done]] = done.result()
@@ -71,8 +73,8 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _candidate(config: Config, path: Path) -> Outcome:
-    return train(config, path, device="cpu")
+def _candidate(config: Config, path: Path, device: str) -> Outcome:
+    return train(config, path, device=device)
 
 
 def _perplexity(outcome: Outcome) -> float:

@@ -6,6 +6,7 @@ others thick ones with a dot at the best value.
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from math import log
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from rankspace.viz.shapes import Group, Line, Rectangle, Shape, Text, moved
 
 Record = Mapping[str, Any]
 TRAIN = "train"
+PER_WORD = "loss_per_word"  # not in the records: log(perplexity) of those with a loss
 ACROSS = ("step", "epoch")  # what the first axis may be, the first that every record with a value has
 BEYOND = 1e100  # larger numbers are as good as infinite
 MAX_POINTS = 300  # of a line; of more, means of neighbours
@@ -38,6 +40,7 @@ class Kind(NamedTuple):
 
 KINDS = (
     Kind("loss", "loss", min, False),
+    Kind(PER_WORD, "loss per word", min, False),
     Kind("perplexity", "perplexity", min, True),
     Kind("f1", "F1", max, False),
 )
@@ -58,18 +61,24 @@ class Series(NamedTuple):
 def training_curves(runs: Mapping[str, Sequence[Record]], title: str = "") -> Picture:
     """A panel for each of loss, perplexity and F1 that any record has, with a line for each run and split.
 
+    The loss of a record with a perplexity is shown per word; where others have a perplexity, the loss of a record
+    without one is left out: it is a mean of sentences, which rises when a curriculum lets in longer ones. All panels
+    have one range of steps.
+
     Records have "step" or "epoch", some of the values, and perhaps "split". Values that are missing or None are passed
     over; those that are not finite break the line. Of more than 300 points of a line, means of neighbours are drawn.
     Raises RankspaceError if there is nothing to draw.
     """
     across = _across(runs)
+    runs = _per_word(runs)
     found = [(kind, _series(runs, kind.name, across)) for kind in KINDS]
     panels = [(kind, series) for kind, series in found if any(each.drawn for each in series)]
     if not panels:
-        names = ", ".join(kind.name for kind in KINDS)
+        names = ", ".join(kind.name for kind in KINDS if kind.name != PER_WORD)
         raise RankspaceError(f"training_curves: no record has a finite number for one of {names}; give some that do.")
     colours: dict[str, Role] = {run: SERIES[place % len(SERIES)] for place, run in enumerate(runs)}
-    sheets = [_sheet(kind, series, across, colours) for kind, series in panels]
+    steps = Axis.of_steps([x for _, series in panels for each in series for x, _ in each.drawn], WIDTH)
+    sheets = [_sheet(_panel(kind, series, across, steps), kind, series, colours) for kind, series in panels]
     row = beside_each_other(sheets, "training curves: " + "; ".join(sheet.description for sheet in sheets))
     return _framed(row, _entries(panels, colours), shown(title, MAX_TITLE))
 
@@ -122,12 +131,28 @@ def _thinned(points: Sequence[tuple[float, float] | None]) -> list[tuple[float, 
     return found
 
 
-def _sheet(kind: Kind, series: Sequence[Series], across: str, colours: Mapping[str, Role]) -> Picture:
+def _per_word(runs: Mapping[str, Sequence[Record]]) -> Mapping[str, Sequence[Record]]:
+    """Records whose loss is per word, if any has a perplexity."""
+    if not any(record.get("perplexity") is not None for records in runs.values() for record in records):
+        return runs
+    return {run: [_record_per_word(record) for record in records] for run, records in runs.items()}
+
+
+def _record_per_word(record: Record) -> Record:
+    if record.get("loss") is None:
+        return record
+    perplexity = _number(record.get("perplexity"))
+    per_word = log(perplexity) if perplexity else record.get("perplexity")  # what is not finite breaks the line
+    return {**record, "loss": None, PER_WORD: per_word}
+
+
+def _panel(kind: Kind, series: Sequence[Series], across: str, steps: Axis) -> Panel:
+    up = Axis.of_values([y for each in series for _, y in each.drawn], HEIGHT, kind.may_be_logarithmic)
+    return Panel(f"{kind.title}, log scale" if up.logarithmic else kind.title, across, steps, up)
+
+
+def _sheet(panel: Panel, kind: Kind, series: Sequence[Series], colours: Mapping[str, Role]) -> Picture:
     """One panel with its curves, thick ones above thin ones."""
-    points = [point for each in series for point in each.drawn]
-    up = Axis.of_values([y for _, y in points], HEIGHT, kind.may_be_logarithmic)
-    title = f"{kind.title}, log scale" if up.logarithmic else kind.title
-    panel = Panel(title, across, Axis.of_steps([x for x, _ in points], WIDTH), up)
     shapes = panel.frame()
     for each in sorted(series, key=lambda each: each.split != TRAIN):
         note = f"{each.run}, {each.split}: {kind.title}"

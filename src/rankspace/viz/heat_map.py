@@ -24,6 +24,8 @@ FONT, NUMBER, TITLE = 13.0, 9.5, 13.0
 TURN = 60.0  # degrees of the words above the columns
 LETTERS = 18  # of a word; longer ones are cut
 MARGIN, GAP, TITLE_ROW, LEGEND_ROW = 14.0, 6.0, 26.0, 10.0
+AXIS, AXIS_ROW = 10.5, 18.0  # the names of the axes, above the chart and below
+COLUMNS, ROWS = "columns: end word", "rows: begin word"
 MAX_TITLE, WIDEST_LEGEND = 120, 400.0
 INVISIBLE = 0.005  # less would be written as 0.00
 ROUNDING = 1e-4  # by how much a probability of float32 may leave the range from 0 to 1
@@ -48,12 +50,14 @@ def heat_map(
     entries = [scale_entry("probability of the span")] + ([] if gold is None else [outline_entry("in gold", "gold")])
     below, (legend_width, legend_height) = legend(entries, WIDEST_LEGEND)
     title = shown(title, MAX_TITLE)
-    top += TITLE_ROW if title else 0.0
-    bottom = top + side * len(words) + LEGEND_ROW
+    named = MARGIN + (TITLE_ROW if title else 0.0) + AXIS  # the base line of the name of the columns
+    top += named - MARGIN - AXIS + AXIS_ROW
+    bottom = top + side * len(words) + AXIS_ROW + LEGEND_ROW
     shapes: list[Shape] = [Text(MARGIN, MARGIN + TITLE, title, TITLE, "soft", bold=True)] if title else []
+    shapes += [Text(MARGIN, named, COLUMNS, AXIS, "soft"), Text(MARGIN, bottom - LEGEND_ROW, ROWS, AXIS, "soft")]
     shapes += [moved(shape, left, top) for shape in chart] + [moved(shape, MARGIN, bottom) for shape in below]
-    title_width = text_width(title, TITLE, bold=True)
-    width = max(left + side * len(words) + right, 2 * MARGIN + legend_width, 2 * MARGIN + title_width)
+    lines = legend_width, text_width(title, TITLE, bold=True), text_width(COLUMNS, AXIS), text_width(ROWS, AXIS)
+    width = max(left + side * len(words) + right, 2 * MARGIN + max(lines))
     description = f"{title or 'span probabilities'}: {' '.join(map(str, words))}"
     return Picture(width, bottom + legend_height + MARGIN, tuple(shapes), description)
 

@@ -24,7 +24,7 @@ def state_words_text(
     header = ["state", *([] if shares is None else ["share"]), "words"]
     rows = [header]
     for place, name in enumerate(names):
-        listed = "  ".join(f"{shown(word)} {value:.2f}" for word, value in words[place][:num_words])
+        listed = "  ".join(f"{shown(word)} {_probability(value)}" for word, value in words[place][:num_words])
         rows.append([shown(name), *([] if shares is None else [_per_cent(shares[place])]), listed])
     widths = [max(num_columns(row[column]) for row in rows) for column in range(len(header) - 1)]
     lines = [_line(row, widths) for row in rows]
@@ -67,6 +67,11 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
+def _probability(value: float) -> str:
+    """0.52, 0.0052, 5.2e-05: two digits that say something."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
 def _per_cent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
@@ -78,5 +83,5 @@ def _share_cells(share: float, longest: float) -> str:
 
 
 def _word(word: str, value: float) -> str:
-    inside = f"{escape(shown(word))} <small>{value:.2f}</small>"
+    inside = f"{escape(shown(word))} <small>{_probability(value)}</small>"
     return f'<span class="word" style="--p:{number(100 * value)}%" title="{value:.4f}">{inside}</span>'

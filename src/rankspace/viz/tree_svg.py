@@ -158,7 +158,8 @@ def _drawn(sketch: Sketch, layout: TreeLayout) -> Iterator[Shape]:
     """Dashed brackets first, for where they touch solid ones; then labels and words."""
     positions = range(len(layout.nodes))
     for position in sorted(positions, key=lambda position: not sketch.is_dashed(position)):
-        yield Group("bracket", sketch.note(position), list(_bracket(sketch, layout, position)))
+        if len(sketch.tree) > 1 or any(label.width for label in sketch.labels[: position + 1]):  # not from nowhere
+            yield Group("bracket", sketch.note(position), list(_bracket(sketch, layout, position)))
     for position in positions:
         if sketch.labels[position].width:
             yield Group("node", sketch.note(position), _drawn_label(sketch.labels[position], layout.nodes[position]))
