@@ -103,7 +103,7 @@ class TestModels:
         folder = run / "checkpoints"
         (folder / "last").rename(folder / "previous")
         (folder / "last").mkdir()
-        message = f"{folder / 'last'}: is no checkpoint: it has no state.json; choose another checkpoint, or"
+        message = f"{folder / 'last'}: is no checkpoint: it has no state.json; choose another with --checkpoint, or"
         ran = command("evaluate", str(run), data, "--checkpoint", "last")
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.startswith(f"error: {message}")
@@ -170,7 +170,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["no", "DATA"], "no: is no run: it has no card.json; make one with rankspace train."),
+            (["no", "DATA"], "no: there is no such folder; make one with rankspace train."),
             (["RUN", "no"], "no: is no prepared data: it has no card.json; make it with data prepare."),
             (["RUN"], "{RUN}: does not say what it was trained on; give DATA."),
             (["RUN", "DATA", "--split", "dev"], "{DATA}: has no split 'dev', but train, test; use --split test."),

@@ -105,7 +105,7 @@ class TestRun:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no"], "no: is no run: it has no card.json; make one with rankspace train."),
+        (["no"], "no: there is no such folder; make one with rankspace train."),
         (["--models", "--presets"], "info: RUN, --models and --presets are different questions; ask one at a time."),
     ],
 )

@@ -153,7 +153,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["no"], "no: is no run: it has no card.json; make one with rankspace train."),
+            (["no"], "no: there is no such folder; make one with rankspace train."),
             (["CHAIN"], "parse: direct is a chain; this is for grammars, which have trees."),
             (["GRAMMAR", "no.txt"], "no.txt: No such file or directory."),
             (["GRAMMAR", "."], ".: Is a directory."),

@@ -52,7 +52,7 @@ def test_json_lines(command: Run, grammar: str) -> None:
     ("arguments", "message"),
     [
         (["CHAIN", "--trees"], "sample --trees: direct is a chain; this is for grammars, which have trees."),
-        (["no"], "no: is no run: it has no card.json; make one with rankspace train."),
+        (["no"], "no: there is no such folder; make one with rankspace train."),
         (["CHAIN", "--num", "0"], "Invalid value for '--num'"),
         (["CHAIN", "--max-length", "0"], "Invalid value for '--max-length'"),
     ],

@@ -85,7 +85,7 @@ def test_words_of_a_treebank(command: Run, chain: str) -> None:
     [
         (["CHAIN", "--base", "3"], "score: base is '3'; give e, 2 or 10."),
         (["CHAIN", "no.txt"], "no.txt: No such file or directory."),
-        (["no"], "no: is no run: it has no card.json; make one with rankspace train."),
+        (["no"], "no: there is no such folder; make one with rankspace train."),
     ],
 )
 def test_mistakes(command: Run, chain: str, arguments: list[str], message: str) -> None:

@@ -162,14 +162,14 @@ class TestMistakes:
             ),
             (
                 ["curves", "RUN", "no", "-o", "t.svg"],
-                "no: is no run: it has no card.json; make one with rankspace train.",
+                "no: there is no such folder; make one with rankspace train.",
             ),
             (["words", "RUN", "-o", "t.svg"], "t.svg: is no name of a page; it must end in .html."),
             (
                 ["words", "RUN", "--data", "no"],
                 "no: is no prepared data: it has no card.json; make it with data prepare.",
             ),
-            (["words", "no"], "no: is no run: it has no card.json; make one with rankspace train."),
+            (["words", "no"], "no: there is no such folder; make one with rankspace train."),
         ],
     )
     def test_one_line_and_nothing_written(

@@ -124,7 +124,7 @@ def test_resuming_wants_more_than_weights(tmp_path: Path) -> None:
     run.save(Checkpoint(weight(2).weights, weight(2).state))
     with pytest.raises(FormatError) as raised:
         run.read("last", resuming=True)
-    remedy = "choose another checkpoint, or allow to fall back on one"
+    remedy = "choose another with --checkpoint, or allow to take one with --fallback"
     message = f"{folder}/state.json: names no {{}}, so training cannot go on from it; {remedy}."
     assert str(raised.value) == message.format("optimiser.safetensors")
     found, notice = run.read_good("last", resuming=True)
@@ -193,7 +193,7 @@ def test_damage_is_told_in_one_line(tmp_path: Path, how: str, message: str) -> N
     model = create("rank-pcfg", vocabulary=len(WORDS), **TREE)
     run.save(Checkpoint(model.state_dict(), {"step": 5}))
     damaged(run, how)
-    remedy = "choose another checkpoint, or allow to fall back on one"
+    remedy = "choose another with --checkpoint, or allow to take one with --fallback"
     message = message.format(run.path / "checkpoints" / "last", remedy)
     with pytest.raises(FormatError) as raised:
         rankspace.load(run.path, "last")

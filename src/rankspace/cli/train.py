@@ -99,6 +99,10 @@ def _config(
     elif resume and seeds is None and output.exists():
         chosen = config_from_text(RunDirectory.open(output).config, str(output / CONFIG))
     else:
+        if resume and seeds is None:
+            raise RankspaceError(
+                f"train: {output}: there is no run to resume; give --preset NAME or --config FILE too."
+            )
         raise RankspaceError("train: there is no configuration; give --preset NAME, --config FILE, or --resume a run.")
     given = {} if data is None else {"data.source": data}
     return chosen.changed({**parsed_settings(settings), **given})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from rankspace.data.prepared import sha256
@@ -25,7 +25,7 @@ WEIGHTS = "model.safetensors"
 RESUMING = "optimiser.safetensors"
 STATE = "state.json"
 PLACE = ("step", "epoch", "batches", "schedule", "sums")  # of the state, for resuming
-REMEDY = "choose another checkpoint, or allow to fall back on one"
+REMEDY = "choose another with --checkpoint, or allow to take one with --fallback"
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Checkpoint:
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Writes the files of a checkpoint into a folder and waits until they are on the disk."""
-    save_file(_plain(checkpoint.weights), folder / WEIGHTS, {"format": FORMAT})
+    _write(folder / WEIGHTS, checkpoint.weights)
     if checkpoint.resuming:
-        save_file(_plain(checkpoint.resuming), folder / RESUMING, {"format": FORMAT})
+        _write(folder / RESUMING, checkpoint.resuming)
     files = {file.name: sha256([file]) for file in sorted(folder.glob("*.safetensors"))}
     card = {"format": FORMAT, "version": VERSION, "files": files, "state": dict(checkpoint.state)}
     (folder / STATE).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
@@ -106,6 +106,11 @@ def _tensors(file: Path, expected: str, device: str) -> dict[str, Tensor]:
         return load_file(file, device)
     except SafetensorError as error:
         raise FormatError(f"{file}: is damaged ({error}); {REMEDY}.") from None
+
+
+def _write(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """With the permissions of any new file, which `save_file` does not give."""
+    file.write_bytes(save(_plain(tensors), {"format": FORMAT}))
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from rankspace.training.sections import (
     ScheduleConfig,
 )
 
+PAPER = {"rank-pcfg": "paper-pcfg", "rank-hmm": "paper-hmm"}  # presets of the models that have no preset of their name
 FROM_DATA = ("vocabulary", "eos")  # settings of models that are not configured
 
 
@@ -128,8 +129,9 @@ def preset_names() -> list[str]:
 
 
 def load_preset(name: str) -> Config:
-    """A configuration that comes with the package. Raises RankspaceError, naming those there are."""
-    names = preset_names()
+    """A configuration that comes with the package, by its name or that of its model. Raises RankspaceError, naming
+    those there are."""
+    names, name = preset_names(), PAPER.get(name, name)
     if name not in names:
         raise RankspaceError(f"config: there is no preset {name!r}; there are {', '.join(names)}.")
     text = (resources.files("rankspace.training") / "presets" / f"{name}.toml").read_text(encoding="utf-8")

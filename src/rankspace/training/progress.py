@@ -1,7 +1,9 @@
 """What people see of a run: a display at a terminal, lines elsewhere, or nothing. All of it on stderr."""
 
 import sys
+import time
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from rich.console import Console
@@ -57,14 +59,23 @@ class Lines(Quiet):
     def __init__(self, stream: Any = None) -> None:
         self._stream = stream or sys.stderr
         self._last: Mapping[str, Any] | None = None
+        self._num_epochs, self._done, self._began = 0, 0.0, time.monotonic()
 
     def begin(self, title: str, num_epochs: int, done: float) -> None:
+        self._num_epochs, self._done, self._began = num_epochs, done, time.monotonic()
         self.say(title)
 
     def advance(self, epochs: float, record: Mapping[str, Any]) -> None:
         if record and record is not self._last:
             self._last = record
-            self.say(line(record))
+            self.say(line(record) + self._left(epochs))
+
+    def _left(self, epochs: float) -> str:
+        """The time that the rest will take at the speed so far."""
+        if epochs <= self._done:
+            return ""
+        seconds = (time.monotonic() - self._began) * (self._num_epochs - epochs) / (epochs - self._done)
+        return f"  left {timedelta(seconds=round(max(seconds, 0.0)))}"
 
     def evaluated(self, record: Mapping[str, Any]) -> None:
         self.say(line(record))

@@ -62,7 +62,8 @@ class RunDirectory:
     def refuse(path: Path) -> None:
         """Raises FormatError for a path that exists."""
         if path.exists():
-            raise FormatError(f"{path}: exists already; go on with --resume, or choose another name.")
+            go_on = "go on with --resume, or " if (path / CARD).exists() else ""
+            raise FormatError(f"{path}: exists already; {go_on}choose another name.")
 
     @classmethod
     def open(cls, path: Path) -> "RunDirectory":
@@ -202,7 +203,8 @@ def _read_card(folder: Path) -> dict[str, Any]:
     try:
         card = json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise FormatError(f"{folder}: is no run: it has no {CARD}; make one with rankspace train.") from None
+        what = f"is no run: it has no {CARD}" if folder.exists() else "there is no such folder"
+        raise FormatError(f"{folder}: {what}; make one with rankspace train.") from None
     except ValueError:
         raise FormatError(f"{file}: is damaged (no JSON); train again, or bring back the file.") from None
     if not isinstance(card, dict) or card.get("format") != FORMAT:
