@@ -137,13 +137,13 @@ class TestPromises:
 
     def test_chain_beats_autograd(self) -> None:
         def enough(part: Any) -> bool:
-            return bool(part["faster"]["log_sum_exp"] >= 10 and part["faster"]["log_einsum_exp"] >= 0.9)
+            return bool(part["faster"]["log_sum_exp"] >= 10 and part["faster"]["log_einsum_exp"] >= 0.75)
 
         assert enough(part := measured(at_its_size("chain"), enough)), part["faster"]
 
     def test_tree_beats_autograd(self) -> None:
         def enough(part: Any) -> bool:
-            return bool(part["faster"]["log_sum_exp"] >= 10 and part["faster"]["log_einsum_exp"] >= 2.8)
+            return bool(part["faster"]["log_sum_exp"] >= 10 and part["faster"]["log_einsum_exp"] >= 2.3)
 
         part = measured(at_its_size("tree"), enough)
         assert enough(part), part["faster"]

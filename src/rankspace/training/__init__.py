@@ -3,6 +3,7 @@
 from rankspace.training.config import Config, load_config, load_preset, preset_names
 from rankspace.training.data_source import load_data, synthetic_data
 from rankspace.training.interruption import InterruptionError
+from rankspace.training.restarts import train_restarts
 from rankspace.training.run_directory import RunDirectory
 from rankspace.training.runs import Outcome, train, train_seeds
 from rankspace.training.trained import Sample, Trained, load
@@ -21,5 +22,6 @@ __all__ = [
     "preset_names",
     "synthetic_data",
     "train",
+    "train_restarts",
     "train_seeds",
 ]
