@@ -223,7 +223,7 @@ def test_a_checkpoint_of_weights_alone_gives_way_too(tmp_path: Path, model: dict
         run(path, short)
     assert str(raised.value) == (
         f"{places[0]}/state.json: names no optimiser.safetensors, so training cannot go on from it; choose another "
-        f"checkpoint, or allow to fall back on one."
+        f"with --checkpoint, or allow to take one with --fallback."
     )
 
 

@@ -463,7 +463,7 @@ def test_when_no_sentence_is_left(tmp_path: Path) -> None:
 def test_an_existing_folder(tmp_path: Path) -> None:
     with pytest.raises(FormatError) as raised:
         trained(tmp_path, config())
-    assert str(raised.value) == f"{tmp_path}: exists already; go on with --resume, or choose another name."
+    assert str(raised.value) == f"{tmp_path}: exists already; choose another name."
 
 
 def test_the_synthetic_data_are_the_same_each_time() -> None:
