@@ -33,9 +33,12 @@ def demo(
       rankspace demo --seeds 1,2,3 --json
     """
     place = device_name("demo", device)
+    import torch
+
     from rankspace.demo import run
     from rankspace.training.progress import make_display
 
+    torch.set_num_threads(1)  # matrices this small are multiplied sooner than threads are woken
     chosen = _seeds(seeds) or [seed]
     jobs = []
     for each in chosen:
