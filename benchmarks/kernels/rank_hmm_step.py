@@ -10,13 +10,13 @@ captured each in a graph of its own.
 
 import argparse
 import json
-import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from timing import captured, median_ms
 from torch import Tensor
 
 from rankspace.inference.links import Precision
@@ -32,7 +32,6 @@ OF_LOG_P = {"highest": 1e-4, "high": 1e-2, "medium": 1e-2}  # max of it and 1e-6
 OF_GRADIENTS = {"highest": 1e-4, "high": 1e-2, "medium": 5e-2}
 OF_NETWORKS = {"highest": 1e-3, "high": 2e-2, "medium": 5e-2}
 TABLES = ("from_states", "to_states", "ranks", "emitters")
-ROUNDS = 20
 
 
 @dataclass(frozen=True)
@@ -138,32 +137,6 @@ def limit_of(case: Case, log_p: Tensor) -> float:
     if case.tolerance is not None:
         return case.tolerance
     return max(OF_LOG_P[case.precision], 1e-6 * float(log_p.abs().max())) * max(1.0, max(case.lengths) / 40)
-
-
-def median_ms(run: Callable[[], Any], rounds: int = ROUNDS) -> float:
-    times = []
-    for _ in range(rounds):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop))
-    return statistics.median(times)
-
-
-def captured(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """A graph of one run, after a warm-up on a stream of its own."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph
 
 
 def graph_ms(run: Callable[[], Any]) -> float:

@@ -9,13 +9,12 @@ launches of forward and backward captured once in a CUDA graph and replayed.
 
 import argparse
 import json
-import statistics
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from timing import captured, median_ms
 from torch import Tensor
 
 from rankspace.inference.links import DenseLink, Precision
@@ -25,7 +24,6 @@ from rankspace.inference.tree.inputs import Sentences, TreeInputs
 
 GPU = torch.device("cuda")
 TOLERANCE = {"highest": 1e-4, "high": 1e-2, "medium": 1e-1}  # of log Z: max of it and 1e-6 |log Z|; gradients likewise
-ROUNDS = 20
 
 
 @dataclass(frozen=True)
@@ -117,32 +115,6 @@ def errors(case: Case) -> dict[str, float]:
     if not of_log_z <= limit or not of_gradients <= TOLERANCE[case.precision]:
         raise SystemExit(f"{case.name}: wrong: log Z is off by {of_log_z:.2g}, gradients by {of_gradients:.2g}")
     return {"log_z_error": of_log_z, "gradient_error": of_gradients, "mean_log_z": float(expected[0].mean())}
-
-
-def median_ms(run: Callable[[], Any], rounds: int = ROUNDS) -> float:
-    times = []
-    for _ in range(rounds):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop))
-    return statistics.median(times)
-
-
-def captured(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """A graph of one run, after a warm-up on a stream of its own."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph
 
 
 def measure(case: Case) -> dict[str, Any]:

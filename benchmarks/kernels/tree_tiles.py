@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tree_chart import CASES, Case, captured, median_ms, random_inputs, step
+from timing import captured, median_ms
+from tree_chart import CASES, Case, random_inputs, step
 
 from rankspace.inference.tree import triton_engine
 from rankspace.kernels import tree_outside, tree_splits, tree_tiles, tree_tops

@@ -1,11 +1,13 @@
-"""Writing files and folders whole or not at all."""
+"""Writing files and folders whole or not at all, and reading the cards that say what a folder is."""
 
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from rankspace.errors import FormatError
 
@@ -66,3 +68,23 @@ def flush(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def read_card(
+    file: Path, format: str, version: int, *, what: str, make: str, repair: str, upgrade: str
+) -> dict[str, Any]:
+    """The JSON object that says what its folder is: `what`, such as "a run". The last three are remedies: for a folder
+    that is none, for a damaged file, for one of another version. Raises FormatError for each."""
+    noun = what.removeprefix("a ")
+    try:
+        card = json.loads(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"{file.parent}: is no {noun}: it has no {file.name}; {make}.") from None
+    except ValueError:
+        raise FormatError(f"{file}: is damaged (no JSON); {repair}.") from None
+    if not isinstance(card, dict) or card.get("format") != format:
+        raise FormatError(f"{file}: is no card of {what}; {make}.")
+    if card.get("version") != version:
+        found = card.get("version")
+        raise FormatError(f"{file}: has version {found}, but this rankspace reads {version}; {upgrade}.")
+    return card

@@ -105,7 +105,7 @@ class TestQuick:
         result = demo("--seeds", "1,two")
         assert (result.returncode, result.stderr) == (
             2,
-            "error: demo: --seeds is '1,two'; give numbers with commas, such as 1,2,3.\n",
+            "error: demo: --seeds is '1,two'; give different whole numbers with commas, such as 1,2,3.\n",
         )
 
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
-from rankspace.cli.run_options import Device, DeviceName, device_name
-from rankspace.errors import RankspaceError
+from rankspace.cli.run_options import Device, DeviceName, device_name, seeds_of
 
 
 def demo(
@@ -39,7 +38,7 @@ def demo(
     from rankspace.training.progress import make_display
 
     torch.set_num_threads(1)  # matrices this small are multiplied sooner than threads are woken
-    chosen = _seeds(seeds) or [seed]
+    chosen = seeds_of("demo", seeds) if seeds else [seed]
     jobs = []
     for each in chosen:
         folder = output / f"seed-{each}" if len(chosen) > 1 else output
@@ -49,13 +48,6 @@ def demo(
         print_json(_summary(chosen, jobs, place))
     else:
         _show(chosen, jobs)
-
-
-def _seeds(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise RankspaceError(f"demo: --seeds is {text!r}; give numbers with commas, such as 1,2,3.")
-    return [int(part) for part in parts]
 
 
 def _summary(seeds: list[int], jobs: list[Any], device: str) -> dict[str, Any]:
@@ -112,6 +104,11 @@ def _show(seeds: list[int], jobs: list[Any]) -> None:
         print_line(f"\n{model.name}: p(sentence) by enumeration and in rank space")
         rows = [(row.sentence, *(f"{value:.6e}" for value in row[1:])) for row in model.rows]
         print_table(["sentence", "brute force", "original grammar", "rank space", "generic engine"], rows)
+        print_line("\nOperations of both orders, here and at the paper's size")
+        counts = [(f"{plan.state.flops:.3g}", f"{plan.rank.flops:.3g}", plan.order) for plan in model.plans]
+        print_table(["flops over states", "flops over ranks", "cheaper"], counts)
+        print_line("")
+        print_pairs([("drawn to", str(path)) for path in model.pictures])
     for job in jobs:
         print_line("")
         print_pairs([("trained models", f"{job.output}/grammar  {job.output}/hmm"), ("report", str(job.report))])

@@ -107,3 +107,13 @@ def notify(message: str, quiet: bool) -> None:
     """A line on stderr."""
     if not quiet:
         print(message, file=sys.stderr)
+
+
+def seeds_of(command: str, text: str) -> list[int]:
+    """1,2,3. Raises RankspaceError for anything but different whole numbers."""
+    numbers = [int(part) for part in text.split(",") if part.strip().isdecimal()]
+    if not numbers or len(numbers) != len(text.split(",")) or len(set(numbers)) != len(numbers):
+        raise RankspaceError(
+            f"{command}: --seeds is {text!r}; give different whole numbers with commas, such as 1,2,3."
+        )
+    return numbers

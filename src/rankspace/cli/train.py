@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
+from rankspace.cli.run_options import seeds_of
 from rankspace.errors import RankspaceError
 
 
@@ -67,7 +68,7 @@ def train(
             found = run(chosen, output)
             _report(found, as_json) if is_first else None
         else:
-            many = train_seeds(chosen, output, _numbers(seeds), run)
+            many = train_seeds(chosen, output, seeds_of("train", seeds), run)
             _report_seeds(*many, as_json) if is_first else None
     except InterruptionError as stopped:
         if is_first:
@@ -116,13 +117,6 @@ def _how_to_go_on(stopped: Exception, seeds: str | None) -> str:
 
 def _seed(seed: int | None) -> list[str]:
     return [] if seed is None else [f"run.seed={seed}"]
-
-
-def _numbers(text: str) -> list[int]:
-    numbers = [int(part) for part in text.split(",") if part.strip().isdecimal()]
-    if not numbers or len(numbers) != len(text.split(",")) or len(set(numbers)) != len(numbers):
-        raise RankspaceError(f"train: --seeds is {text!r}; give different whole numbers with commas, such as 1,2,3.")
-    return numbers
 
 
 def _report(outcome: Any, as_json: bool) -> None:

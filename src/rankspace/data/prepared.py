@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save
 from rankspace.data.corpus import Corpus, Gold
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import FormatError, RankspaceError
-from rankspace.files import whole_directory
+from rankspace.files import read_card, whole_directory
 
 FORMAT = "rankspace prepared data"
 VERSION = 1
@@ -69,21 +69,9 @@ def save_prepared(directory: Path, data: PreparedData, force: bool = False) -> P
 
 def load_card(directory: Path | str) -> dict[str, Any]:
     """The card alone. Raises FormatError for a folder that is no prepared data, or of a later version."""
-    folder = Path(directory)
-    file = folder / CARD
-    try:
-        card = json.loads(file.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise FormatError(f"{folder}: is no prepared data: it has no {CARD}; make it with data prepare.") from None
-    except ValueError:
-        raise FormatError(f"{file}: is damaged (no JSON); prepare the data again.") from None
-    if not isinstance(card, dict) or card.get("format") != FORMAT:
-        raise FormatError(f"{file}: is no card of prepared data; make it with data prepare.")
-    if card.get("version") != VERSION:
-        raise FormatError(
-            f"{file}: has version {card.get('version')}, but this rankspace reads {VERSION}; prepare the data again."
-        )
-    return card
+    again = "prepare the data again"
+    remedies = {"make": "make it with data prepare", "repair": again, "upgrade": again}
+    return read_card(Path(directory) / CARD, FORMAT, VERSION, what="prepared data", **remedies)
 
 
 def load_prepared(directory: Path | str) -> PreparedData:

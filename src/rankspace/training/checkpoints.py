@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rankspace.data.prepared import sha256
 from rankspace.errors import FormatError
-from rankspace.files import flush
+from rankspace.files import flush, read_card
 
 FORMAT = "rankspace checkpoint"
 VERSION = 1
@@ -80,21 +80,8 @@ def _check_resuming(file: Path, files: Mapping[str, str], state: Mapping[str, An
 
 
 def _card(folder: Path) -> dict[str, Any]:
-    file = folder / STATE
-    try:
-        card = json.loads(file.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise FormatError(f"{folder}: is no checkpoint: it has no {STATE}; {REMEDY}.") from None
-    except ValueError:
-        raise FormatError(f"{file}: is damaged (no JSON); {REMEDY}.") from None
-    if not isinstance(card, dict) or card.get("format") != FORMAT:
-        raise FormatError(f"{file}: is no card of a checkpoint; {REMEDY}.")
-    if card.get("version") != VERSION:
-        raise FormatError(
-            f"{file}: has version {card.get('version')}, but this rankspace reads {VERSION}; use the rankspace that "
-            f"wrote it."
-        )
-    return card
+    remedies = {"make": REMEDY, "repair": REMEDY, "upgrade": "use the rankspace that wrote it"}
+    return read_card(folder / STATE, FORMAT, VERSION, what="a checkpoint", **remedies)
 
 
 def _tensors(file: Path, expected: str, device: str) -> dict[str, Tensor]:

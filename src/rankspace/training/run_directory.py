@@ -17,7 +17,7 @@ from typing import Any
 
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import FormatError
-from rankspace.files import flush, whole_directory, whole_file
+from rankspace.files import flush, read_card, whole_directory, whole_file
 from rankspace.training.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 
 FORMAT = "rankspace run"
@@ -199,22 +199,15 @@ def is_run(path: Path) -> bool:
 
 
 def _read_card(folder: Path) -> dict[str, Any]:
-    file = folder / CARD
-    try:
-        card = json.loads(file.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        what = f"is no run: it has no {CARD}" if folder.exists() else "there is no such folder"
-        raise FormatError(f"{folder}: {what}; make one with rankspace train.") from None
-    except ValueError:
-        raise FormatError(f"{file}: is damaged (no JSON); train again, or bring back the file.") from None
-    if not isinstance(card, dict) or card.get("format") != FORMAT:
-        raise FormatError(f"{file}: is no card of a run; make one with rankspace train.")
-    if card.get("version") != VERSION:
-        raise FormatError(
-            f"{file}: has version {card.get('version')}, but this rankspace reads {VERSION}; use the rankspace that "
-            f"wrote it."
-        )
-    return card
+    make = "make one with rankspace train"
+    if not folder.exists():
+        raise FormatError(f"{folder}: there is no such folder; {make}.")
+    remedies = {
+        "make": make,
+        "repair": "train again, or bring back the file",
+        "upgrade": "use the rankspace that wrote it",
+    }
+    return read_card(folder / CARD, FORMAT, VERSION, what="a run", **remedies)
 
 
 def _read(file: Path) -> str:

@@ -55,7 +55,7 @@ class Axis:
             return self._logarithmic_marks()
         step = _round_step((self.high - self.low) / NUM_MARKS)
         step = float(ceil(step)) if self.whole else step
-        first, last = ceil(self.low / step - 1e-9), floor(self.high / step + 1e-9)  # a mark at the very end stays
+        first, last = ceil(round(self.low / step, 9)), floor(round(self.high / step, 9))  # a mark at the very end stays
         return [place * step for place in range(first, last + 1)]
 
     def _logarithmic_marks(self) -> list[float]:
