@@ -248,3 +248,33 @@ def test_the_report_of_loaded_modules_sees_a_loaded_module() -> None:
 def test_help_does_not_load_torch() -> None:
     code = "sys.argv = ['rankspace', '--help']\nfrom rankspace.cli import main\nmain()"
     assert loaded_after(code, {"torch", "matplotlib", "tensorly", "nltk", "triton"}) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset", "demo", "-o", "out", "--set", "run.epoch=3"], "config: there is no key run.epoch; did you mean"),
+        (["--preset", "demo", "-o", "out", "--set", "model.rnk=3"], "config: there is no key model.rnk; did you mean"),
+        (
+            ["--preset", "demo", "-o", "out", "--set", "optimiser.clip=-1"],
+            "config: optimiser.clip is -1.0; give at least",
+        ),
+        (["--preset", "demo", "-o", "out", "--seeds", "1,x"], "train: --seeds is '1,x'; give different whole numbers"),
+        (
+            ["nowhere", "--preset", "demo", "-o", "out"],
+            "nowhere: is no prepared data: it has no card.json; make it with",
+        ),
+        (["--preset", "demo", "-o", "out", "--set", "data.train=t"], "prepared data: there is no split 't'; there are"),
+        (["--preset", "demo", "-o", "."], ".: exists already; choose another name."),
+        (["--resume", "-o", "."], ".: is no run: it has no card.json; make one with rankspace train."),
+    ],
+)
+def test_mistakes_in_training_are_told_without_torch(arguments: list[str], message: str, tmp_path: Path) -> None:
+    code = (
+        f"import contextlib, io, os\nos.chdir({str(tmp_path)!r})\nfrom rankspace.cli import main\n"
+        "said = io.StringIO()\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stderr(said):\n"
+        f"    main(['train', *{arguments!r}])\n"
+        f"assert {message!r} in said.getvalue(), said.getvalue()"
+    )
+    assert loaded_after(code, {"torch"}) == set()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,14 @@ from rankspace.trees import Tree
 
 GOLD = [Tree.parse(text) for text in TREEBANK]
 SENTENCES = [[str(word) for word in tree.words] for tree in GOLD]
+TREEBANK_FILE = """\
+( (S (NP-SBJ-1 (DT The) (NN dog))
+     (VP (VBZ sees) (NP (CD 12.5) (NNS Cats)) (S (NP-SBJ (-NONE- *-1)) (VP (VB bark))))
+     (. .)) )
+( (HEADING (NP (NNP Results) (NN part))) )
+( (X (. .)) )
+( (S (NP (NN Dogs)) (VP (VBP bark) (RB loudly)) (. .)) )
+"""
 GOLD_FILE = "(S (NP the dog) (VP sees (NP the cat)))\n(S dogs (VP bark loudly))\n"
 
 
@@ -44,7 +53,7 @@ class TestModels:
         """The words of prepared data are not cleaned again: N would become n, and that <unk>."""
         corpus, trained = load_prepared(data)["test"], rankspace.load(runs / model)
         expected = Evaluator(corpus, trained.kind, Processes())(trained.model).record()
-        found = json.loads(command("evaluate", str(runs / model), data, "--json").out)
+        found = json.loads(command("evaluate", str(runs / model), data, "--json").result)
         assert found["perplexity"]["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)
         if model == "grammar":
             assert found["parsing"]["s_f1"] == pytest.approx(expected["f1"])
@@ -53,7 +62,7 @@ class TestModels:
         ]
 
     def test_tags_of_a_grammar_are_preterminals(self, command: Run, grammar: str, data: str) -> None:
-        found = json.loads(command("evaluate", grammar, data, "--json").out)["tags"]
+        found = json.loads(command("evaluate", grammar, data, "--json").result)["tags"]
         parsed = [Tree.parse(line) for line in self.labelled(command, grammar)]
         tags = [[str(n.symbol)[3:] for n in tree.nodes if n.end - n.begin == 1] for tree in parsed]
         gold = [[str(n.symbol) for n in tree.nodes if n.end - n.begin == 1] for tree in GOLD[:3]]
@@ -62,11 +71,11 @@ class TestModels:
 
     def labelled(self, command: Run, grammar: str) -> list[str]:
         text = "".join(" ".join(words) + "\n" for words in SENTENCES[:3])
-        return command("parse", grammar, "--labels", given=text).out.splitlines()
+        return command("parse", grammar, "--labels", given=text).result.splitlines()
 
     @pytest.mark.parametrize("model", ["chain", "rank-hmm", "vl-hmm"])
     def test_chains(self, command: Run, runs: Path, data: str, model: str) -> None:
-        found = json.loads(command("evaluate", str(runs / model), data, "--split", "train", "--json").out)
+        found = json.loads(command("evaluate", str(runs / model), data, "--split", "train", "--json").result)
         log_probs = rankspace.load(runs / model).log_prob(SENTENCES)
         expected = chain_perplexity(log_probs, [len(words) + 1 for words in SENTENCES])
         assert found["perplexity"]["perplexity"] == pytest.approx(expected.perplexity, rel=1e-5)
@@ -74,29 +83,29 @@ class TestModels:
         assert found["tags"]["num_words"] == 13
 
     def test_for_people(self, command: Run, grammar: str, data: str) -> None:
-        rows = [line.split() for line in command("evaluate", grammar, data).out.splitlines()]
+        rows = [line.split() for line in command("evaluate", grammar, data).result.splitlines()]
         assert ["left", "out,", "of", "one", "word", "1"] in rows
         assert ["binarised", "gold", "100.00", "100.00", "100.00"] in rows
         assert any(row[:2] == ["NP", "4"] for row in rows)
         assert any(row[:3] == ["many-to-one", "tag", "accuracy"] for row in rows)
 
     def test_longer_sentences_are_left_out_and_counted(self, command: Run, grammar: str, data: str) -> None:
-        found = json.loads(command("evaluate", grammar, data, "--max-length", "2", "--json").out)
+        found = json.loads(command("evaluate", grammar, data, "--max-length", "2", "--json").result)
         assert (found["num_too_long"], found["perplexity"]["num_sentences"]) == (2, 1)
-        assert "longer than --max-length  2" in command("evaluate", grammar, data, "--max-length", "2").out
+        assert "longer than --max-length  2" in command("evaluate", grammar, data, "--max-length", "2").result
 
     def test_impossible_sentences_are_told(self, command: Run, grammar: str, tmp_path: Path) -> None:
         folder = prepared(tmp_path / "data", trees=[*TREEBANK, "(S (NN dog) (RB never))"])
-        found = json.loads(command("evaluate", grammar, folder, "--json").out)
+        found = json.loads(command("evaluate", grammar, folder, "--json").result)
         assert (found["perplexity"]["perplexity"], found["perplexity"]["num_impossible"]) == ("inf", 1)
         assert (found["parsing"]["num_unparsed"], found["tags"]["num_words"]) == (1, 12)
-        rows = [line.split() for line in command("evaluate", grammar, folder).out.splitlines()]
+        rows = [line.split() for line in command("evaluate", grammar, folder).result.splitlines()]
         assert ["perplexity", "inf"] in rows
         assert ["impossible", "1"] in rows
 
     def test_data_of_the_training_by_default(self, command: Run, data: str, tmp_path: Path) -> None:
         run = make_run(tmp_path / "run", "direct", source=data, of="simple-pcfg", nonterminals=2, preterminals=3)
-        assert json.loads(command("evaluate", str(run), "--json").out)["data"] == data
+        assert json.loads(command("evaluate", str(run), "--json").result)["data"] == data
 
     def test_a_damaged_checkpoint(self, command: Run, data: str, tmp_path: Path) -> None:
         run = make_run(tmp_path / "run", "direct", of="simple-pcfg", nonterminals=2, preterminals=3)
@@ -125,7 +134,7 @@ class TestFiles:
     def test_scores_beside_bounds(self, command: Run) -> None:
         Path("gold").write_text(GOLD_FILE)
         Path("predicted").write_text("(X (X the dog) (X (X sees the) cat))\n()\n")
-        found = json.loads(command("evaluate", "--predicted", "predicted", "--gold", "gold", "--json").out)
+        found = json.loads(command("evaluate", "--predicted", "predicted", "--gold", "gold", "--json").result)
         assert found["parsing"]["by_label"]["NP"] == {"num_gold": 2, "num_found": 1, "recall": 50}
         assert found["parsing"]["num_unparsed"] == 1
         assert found["parsing"]["s_f1"] == pytest.approx(100 / 3)
@@ -142,11 +151,91 @@ class TestFiles:
         Path("gold").write_text(GOLD_FILE)
         Path("predicted").write_text("()\n()\n")
         found = [
-            json.loads(command("evaluate", "--predicted", "predicted", "--gold", "gold", "--json", "--seed", seed).out)
-            for seed in ("1", "1", "5")
+            json.loads(command("evaluate", "--predicted", "predicted", "--gold", "gold", "--json", *seed).result)
+            for seed in (("--seed", "1"), ("--seed", "1"), ("--seed", "5"))
         ]
         assert found[0] == found[1]
         assert found[0]["bounds"]["random"] != found[2]["bounds"]["random"]
+
+
+class TestCleanedGold:
+    """The first tree of the treebank, cleaned, has the spans the-dog, sees-...-bark and N-cats."""
+
+    TREES = "((The dog) (sees ((12.5 Cats) bark)))\n", "(Results part)\n", "(Dogs (bark loudly))\n"
+
+    def score(self, command: Run, predicted: str, *options: str) -> dict[str, Any]:
+        Path("gold.mrg").write_text(TREEBANK_FILE)
+        Path("predicted").write_text(predicted)
+        files = ["--predicted", "predicted", "--gold", "gold.mrg"]
+        found: dict[str, Any] = json.loads(command("evaluate", *files, "--unlabelled", "--json", *options).result)
+        return found
+
+    def test_a_treebank_as_it_is_distributed(self, command: Run) -> None:
+        found = self.score(command, "".join(self.TREES), "--preset", "ptb")
+        assert found["preset"] == "ptb"
+        parsing = found["parsing"]
+        assert (parsing["num_sentences"], parsing["num_unparsed"]) == (3, 0)
+        assert parsing["by_label"]["NP"] == {"num_gold": 2, "num_found": 2, "recall": 100}
+        assert {"NP", "VP"} == set(parsing["by_label"])
+        assert (parsing["corpus_recall"], parsing["corpus_precision"]) == (100, 80)  # sees-cats-bark is not in gold
+
+    def test_words_may_be_cleaned_already(self, command: Run) -> None:
+        clean = "".join(self.TREES).lower().replace("12.5", "N")
+        assert self.score(command, clean, "--preset", "ptb") == self.score(
+            command, "".join(self.TREES), "--preset", "ptb"
+        )
+
+    def test_trees_that_are_left_out_may_be_there_or_not(self, command: Run) -> None:
+        whole, without = "".join(self.TREES), self.TREES[0] + self.TREES[2]
+        found = [self.score(command, text, "--preset", "craft") for text in (whole, without)]
+        assert found[0] == found[1]
+        assert found[0]["parsing"]["num_sentences"] == 2
+
+    def test_what_parse_prints_of_the_treebank(self, command: Run, tmp_path: Path) -> None:
+        """The folder of a run of data that were prepared with the preset."""
+        Path("gold.mrg").write_text(TREEBANK_FILE)
+        assert command("data", "prepare", "train=gold.mrg", "-o", "data", "--preset", "ptb").code == 0
+        sizes = ["--set", "model.nonterminals=2", "--set", "model.preterminals=3", "--set", "model.rank=2"]
+        options = ["--preset", "direct", *sizes, "--set", "run.epochs=1", "--device", "cpu", "-q"]
+        ran = command("train", "data", "-o", "run", *options)
+        assert ran.code == 0, ran.err
+        trees = command("parse", "run", "--trees", "gold.mrg", "--clean").result
+        assert self.score(command, trees, "--preset", "ptb")["parsing"]["num_sentences"] == 3
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (
+                ["--preset", "wsj"],
+                "evaluate: there is no preset 'wsj'; the presets are plain, ptb, ptb-lm, nltk, nltk-lm,",
+            ),
+            (
+                ["--preset", "ptb", "--gold-unlabelled"],
+                "evaluate: --preset goes by the tags of gold trees; leave out --gold-unlabelled.\n",
+            ),
+            (
+                ["--preset", "ptb"],
+                "predicted, line 2: word 1 is 'results', but 'dogs' in line 6 of gold.mrg; if its brackets have no "
+                "symbols, say --unlabelled.\n",
+            ),
+            (["--preset", "ptb", "--gold", "no.mrg"], "no.mrg: No such file or directory.\n"),
+            (
+                ["--preset", "ptb", "--gold", "text"],
+                "text: line 1, column 1: 'the' stands outside of the brackets; write (S (NP the dog) barks).\n",
+            ),
+        ],
+    )
+    def test_mistakes(self, command: Run, arguments: list[str], message: str) -> None:
+        Path("gold.mrg").write_text(TREEBANK_FILE.replace("HEADING (NP (NNP Results) (NN part))", "X (. .)"))
+        Path("predicted").write_text("(X the dog sees N cats bark)\n(X results bark loudly)\n")
+        Path("text").write_text("the dog\n")
+        ran = command("evaluate", "--predicted", "predicted", "--gold", "gold.mrg", *arguments)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith(f"error: {message}")
+
+    def test_it_is_not_for_runs(self, command: Run, grammar: str, data: str) -> None:
+        message = "evaluate: --preset cleans --gold; the data of a run are prepared already."
+        assert command("evaluate", grammar, data, "--preset", "ptb") == (2, "", f"error: {message}\n")
 
 
 def test_synthetic_sentences_in_the_vocabulary_of_a_run(command: Run, tmp_path: Path) -> None:
@@ -154,7 +243,7 @@ def test_synthetic_sentences_in_the_vocabulary_of_a_run(command: Run, tmp_path: 
     card = json.loads((run / "card.json").read_text())
     card["data"]["preset"] = "synthetic"
     (run / "card.json").write_text(json.dumps(card))
-    found = json.loads(command("evaluate", str(run), "synthetic:20", "--json").out)
+    found = json.loads(command("evaluate", str(run), "synthetic:20", "--json").result)
     assert (found["data"], found["perplexity"]["num_sentences"]) == ("synthetic:20", 2)
     assert found["parsing"]["num_sentences"] == 2
 

@@ -17,7 +17,7 @@ resource: Any = pytest.importorskip("resource")
 
 SOURCE = Path(__file__).parents[2] / "src"
 OURS = ("evaluate", "parse", "score", "sample", "info", "show tree", "show heat-map", "show curves", "show words")
-HEAVY = {"torch", "numpy", "safetensors", "jaxtyping", "matplotlib", "nltk", "tensorly", "triton", "wandb"}
+HEAVY = {"torch", "numpy", "safetensors", "jaxtyping", "matplotlib", "nltk", "tensorly", "triton", "wandb", "rich"}
 BARE = "import typer\napp = typer.Typer()\n@app.command()\ndef f(x: int = 1): 'x'\napp(['--help'])"
 HELP = "from rankspace.cli import main\nmain(['parse', '--help'])"
 

@@ -20,13 +20,13 @@ def test_what_is_installed(command: Run) -> None:
     assert (found["rankspace"], found["torch"]) == (__version__, torch.__version__)
     assert found["device"] == ("cuda" if torch.cuda.is_available() else "cpu")
     assert set(found["packages"]) == {"matplotlib", "nltk", "tensorly", "triton", "tensorboard", "wandb"}
-    rows = [line.split() for line in command("info").out.splitlines()]
+    rows = [line.split() for line in command("info").result.splitlines()]
     assert ["rankspace", __version__] in rows
     assert ["threads", str(torch.get_num_threads())] in rows
 
 
 def test_models(command: Run) -> None:
-    found = json.loads(command("info", "--models", "--json").out)["models"]
+    found = json.loads(command("info", "--models", "--json").result)["models"]
     assert [each["name"] for each in found] == list(MODELS)
     assert found[0] == {
         "name": "rank-pcfg",
@@ -34,22 +34,22 @@ def test_models(command: Run) -> None:
         "description": describe("rank-pcfg").about,
         "settings": describe("rank-pcfg").settings,
     }
-    text = command("info", "--models").out
+    text = command("info", "--models").result
     assert "rank-pcfg (tree): low-rank PCFG in rank space" in text
     assert "    nonterminals 4,500, preterminals 9,000, rank 1,000, size 256" in text
 
 
 def test_presets(command: Run) -> None:
-    found = {each["name"]: each for each in json.loads(command("info", "--presets", "--json").out)["presets"]}
+    found = {each["name"]: each for each in json.loads(command("info", "--presets", "--json").result)["presets"]}
     assert list(found) == preset_names()
     assert found["demo"]["config"] == flat(load_preset("demo"))
     assert "model.rank" in found["demo"]["changed"]
-    assert "demo: rank-pcfg\n    data.source synthetic:" in command("info", "--presets").out
+    assert "demo: rank-pcfg\n    data.source synthetic:" in command("info", "--presets").result
 
 
 class TestRun:
     def test_json(self, command: Run, grammar: str) -> None:
-        found = json.loads(command("info", grammar, "--json").out)
+        found = json.loads(command("info", grammar, "--json").result)
         card = json.loads(Path(grammar, "card.json").read_text())
         assert {name: found[name] for name in card} == card
         assert found["num_weights"] == 3 + 3 * 5 + 2 * 5 * 7 + 4 * 8
@@ -57,7 +57,7 @@ class TestRun:
         assert found["config"]["model.of"] == "rank-pcfg"
 
     def test_for_people(self, command: Run, grammar: str) -> None:
-        rows = [line.split() for line in command("info", grammar).out.splitlines()]
+        rows = [line.split() for line in command("info", grammar).result.splitlines()]
         assert ["model", "direct,", "120", "weights"] in rows
         assert ["train", "4", "14"] in rows
         assert ["valid,", "best", "-", "12.50", "-", "-", "-"] in rows
@@ -72,7 +72,7 @@ class TestRun:
         record = {"step": 1200, "split": "test", "perplexity": "inf", "f1": 50.126, "num_sentences": 2000}
         card["results"] |= {"test": record, "stopped": "", "finished": True, "epochs": 3, "seconds": 1234.56}
         (run / "card.json").write_text(json.dumps(card))
-        rows = [line.split() for line in command("info", str(run)).out.splitlines()]
+        rows = [line.split() for line in command("info", str(run)).result.splitlines()]
         assert ["test", "1,200", "inf", "50.13", "-", "2,000"] in rows
         assert [row for row in rows if len(row) == 2][-4:-1] == [
             ["steps", "7"],
@@ -86,9 +86,9 @@ class TestRun:
         run = make_run(folder / "seed-1", "direct", of="hmm", states=2, eos=1)
         summary = {"valid f1": {"mean": 20.0, "deviation": 1.5, "best": 21.0, "worst": 19.0, "num": 2}}
         (folder / "summary.json").write_text(json.dumps(summary))
-        found = json.loads(command("info", str(folder), "--json").out)
+        found = json.loads(command("info", str(folder), "--json").result)
         assert found == {"directory": str(folder), "runs": [str(run)], "summary": summary}
-        rows = [line.split() for line in command("info", str(folder)).out.splitlines()]
+        rows = [line.split() for line in command("info", str(folder)).result.splitlines()]
         assert ["valid", "S-F1", "20.00", "1.50", "21.00", "19.00", "2"] in rows
         (folder / "summary.json").write_text("{")
         message = f"error: {folder}/summary.json: is damaged (no JSON); train again with --resume.\n"
@@ -97,7 +97,7 @@ class TestRun:
     def test_a_damaged_checkpoint_is_told(self, command: Run, tmp_path: Path) -> None:
         run = make_run(tmp_path / "run", "direct", of="hmm", states=2, eos=1)
         (run / "checkpoints" / "last" / "state.json").write_text("{")
-        found = json.loads(command("info", str(run), "--json").out)
+        found = json.loads(command("info", str(run), "--json").result)
         assert "is damaged (no JSON)" in found["checkpoints"]["last"]["problem"]
         assert command("info", str(run)).code == 0
 

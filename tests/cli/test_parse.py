@@ -31,7 +31,7 @@ class TestBrackets:
         assert ran.out.splitlines()[2] == "(dog)"
 
     def test_files_one_after_the_other_and_standard_input_among_them(self, command: Run, grammar: str) -> None:
-        whole = command("parse", grammar, given=TEXT).out
+        whole = command("parse", grammar, given=TEXT).result
         Path("one").write_text(TEXT)
         Path("two").write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
         assert command("parse", grammar, "one", "-", "two", "-q", given="\ufeff" + TEXT) == (0, 3 * whole, "")
@@ -43,7 +43,7 @@ class TestBrackets:
         assert command("parse", grammar, "-q", "--max-tokens", "5", given=many) == whole
 
     def test_symbols(self, command: Run, grammar: str) -> None:
-        lines = command("parse", grammar, "--labels", given=TEXT).out.splitlines()
+        lines = command("parse", grammar, "--labels", given=TEXT).result.splitlines()
         tree = Tree.parse(lines[0])
         assert tree.words == tuple(SENTENCES[0])
         assert all(str(node.symbol).startswith("PT" if node.end - node.begin == 1 else "NT") for node in tree.nodes)
@@ -53,7 +53,7 @@ class TestBrackets:
         assert lines[1:4] == ["", "( dog)", "()"]
 
     def test_k_best(self, command: Run, grammar: str, expected: list[Tree | None]) -> None:
-        rows = [line.split("\t") for line in command("parse", grammar, "--kbest", "3", given=TEXT).out.splitlines()]
+        rows = [line.split("\t") for line in command("parse", grammar, "--kbest", "3", given=TEXT).result.splitlines()]
         assert [row[0] for row in rows] == ["1", "1", "1", "3", "4", "5"]
         assert expected[0] is not None
         assert rows[0][2] == expected[0].bracketed(False)
@@ -77,7 +77,7 @@ class TestBrackets:
 
 class TestJson:
     def test_all_that_is_known(self, command: Run, grammar: str, expected: list[Tree | None]) -> None:
-        found = [json.loads(line) for line in command("parse", grammar, "-f", "json", given=TEXT).out.splitlines()]
+        found = [json.loads(line) for line in command("parse", grammar, "-f", "json", given=TEXT).result.splitlines()]
         assert [each["words"] for each in found] == SENTENCES
         assert [each["number"] for each in found] == [1, 2, 3, 4, 5]
         assert [each["unknown"] for each in found] == [[4], [], [], [], []]
@@ -93,10 +93,10 @@ class TestJson:
         assert all(0 < s["probability"] <= 1 for s in spans)
 
     def test_symbols_and_several_trees(self, command: Run, grammar: str) -> None:
-        first = json.loads(command("parse", grammar, "-f", "json", "--labels", given=TEXT).out.splitlines()[0])
+        first = json.loads(command("parse", grammar, "-f", "json", "--labels", given=TEXT).result.splitlines()[0])
         tree = Tree.from_nested(first["tree"])
         assert [s["label"] for s in first["spans"]] == [node.symbol for node in tree.spans(min_width=2)]
-        several = json.loads(command("parse", grammar, "-f", "json", "--kbest", "2", given=TEXT).out.splitlines()[0])
+        several = json.loads(command("parse", grammar, "-f", "json", "--kbest", "2", given=TEXT).result.splitlines()[0])
         assert [set(each) for each in several["trees"]] == [{"score", "tree", "spans"}] * 2
 
     def test_a_tree_deeper_than_python_recurses(self) -> None:
@@ -109,18 +109,18 @@ class TestJson:
 
     def test_a_compound_model(self, command: Run, runs: Path) -> None:
         model = str(runs / "c-pcfg")
-        found = json.loads(command("parse", model, "-f", "json", given="the dog sees\n").out)
+        found = json.loads(command("parse", model, "-f", "json", given="the dog sees\n").result)
         assert found["log_prob"] == pytest.approx(rankspace.load(model).log_prob([["the", "dog", "sees"]])[0], abs=1e-5)
 
 
 class TestPictures:
     def test_drawings(self, command: Run, grammar: str, expected: list[Tree | None]) -> None:
-        out = command("parse", grammar, "--format", "drawing", given=TEXT).out
+        out = command("parse", grammar, "--format", "drawing", given=TEXT).result
         drawings = ["\n" if not words else "()\n\n" for words in SENTENCES]
         drawings = [d if tree is None else f"{tree.drawing()}\n\n" for d, tree in zip(drawings, expected, strict=True)]
         drawings[2] = "dog\n\n"
         assert out == "".join(drawings)
-        assert command("parse", grammar, "-f", "drawing", "--labels", given="dog\n").out == "dog\n\n"
+        assert command("parse", grammar, "-f", "drawing", "--labels", given="dog\n").result == "dog\n\n"
 
     def test_a_file_for_each_sentence_with_a_tree(self, command: Run, grammar: str) -> None:
         assert command("parse", grammar, "-f", "svg", "-o", "pictures", given=TEXT) == (
@@ -139,12 +139,12 @@ class TestTreebanks:
 
     def test_words_of_a_treebank(self, command: Run, grammar: str) -> None:
         Path("x.mrg").write_text(self.TREES)
-        text = command("parse", grammar, "-q", given="the dog sees * the dog .\n.\n").out
+        text = command("parse", grammar, "-q", given="the dog sees * the dog .\n.\n").result
         assert command("parse", grammar, "--trees", "x.mrg") == (0, text, "")
         assert command("parse", grammar, "--trees", given=self.TREES) == (0, text, "")
 
     def test_clean_leaves_out_what_training_left_out(self, command: Run, grammar: str) -> None:
-        text = command("parse", grammar, "-q", given="the dog sees the dog\n\n").out
+        text = command("parse", grammar, "-q", given="the dog sees the dog\n\n").result
         assert command("parse", grammar, "--trees", "--clean", given=self.TREES) == (0, text, "")
         assert command("parse", grammar, "--clean", given="the dog sees the dog .\n.\n") == (0, text, "")
 
@@ -245,4 +245,5 @@ class TestMistakes:
 @pytest.mark.gpu
 def test_a_run_of_one_device_is_read_on_another(command: Run, grammar: str) -> None:
     on_cpu = command("parse", grammar, "--device", "cpu", given=TEXT)
+    assert on_cpu.code == 0, on_cpu.err
     assert command("parse", grammar, "--device", "cuda", given=TEXT) == on_cpu

@@ -36,12 +36,12 @@ def test_trees(command: Run, grammar: str) -> None:
     trees = [Tree.parse(line) for line in ran.out.splitlines()]
     assert [" ".join(map(str, tree.words)) for tree in trees] == command(
         "sample", grammar, "--num", "9", "--max-length", "12"
-    ).out.splitlines()
+    ).result.splitlines()
     assert {str(node.symbol)[:3] for tree in trees for node in tree.nodes} == {"NT-", "PT-"}
 
 
 def test_json_lines(command: Run, grammar: str) -> None:
-    lines = command("sample", grammar, "--num", "30", "--max-length", "3", "--json", "--trees").out.splitlines()
+    lines = command("sample", grammar, "--num", "30", "--max-length", "3", "--json", "--trees").result.splitlines()
     found = [json.loads(line) for line in lines]
     assert len(found) == 30
     assert {each["cut"] for each in found} == {True, False}

@@ -48,7 +48,9 @@ def test_json_lines(command: Run, chain: str) -> None:
 
 class TestSurprisal:
     def test_a_line_for_each_word(self, command: Run, chain: str) -> None:
-        rows = [line.split("\t") for line in command("score", chain, "--surprisal", given=TEXT).out.splitlines()]
+        lines = command("score", chain, "--surprisal", given=TEXT).result.splitlines()
+        columns, *rows = [line.split("\t") for line in lines]
+        assert columns == ["sentence", "place", "word", "seen", "surprisal"]
         assert [row[:4] for row in rows[4:9]] == [
             ["1", "5", "cat", "<unk>"],
             ["1", "6", "<eos>", "<eos>"],
@@ -77,7 +79,7 @@ def test_words_of_a_treebank(command: Run, chain: str) -> None:
     trees = "(S (NP (DT the) (NN dog)) (VP (VB sleeps)) (. .))\n"
     expected = command("score", chain, given="the dog sleeps\n")
     assert command("score", chain, "--trees", "--clean", given=trees) == expected
-    assert re.search("\tthe dog sleeps [.]\n$", command("score", chain, "--trees", given=trees).out)
+    assert re.search("\tthe dog sleeps [.]\n$", command("score", chain, "--trees", given=trees).result)
 
 
 @pytest.mark.parametrize(

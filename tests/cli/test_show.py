@@ -65,7 +65,7 @@ class TestWords:
         [("grammar", "PT", 4), ("chain", "state", 4), ("rank-hmm", "rank", 3), ("c-pcfg", "PT", 3)],
     )
     def test_likely_words(self, command: Run, runs: Path, model: str, name: str, num: int) -> None:
-        found = json.loads(command("show", "words", str(runs / model), "--top", "2", "--json").out)["states"]
+        found = json.loads(command("show", "words", str(runs / model), "--top", "2", "--json").result)["states"]
         assert sorted(each["name"] for each in found) == [f"{name}-{n}" for n in range(num)]
         shares = [each["share"] for each in found]
         assert shares == sorted(shares, reverse=True)
@@ -77,7 +77,7 @@ class TestWords:
         assert [each["probability"] for each in found[0]["words"]] == pytest.approx(log_probs.exp().tolist())
 
     def test_words_of_blocks(self, command: Run, runs: Path) -> None:
-        found = json.loads(command("show", "words", str(runs / "vl-hmm"), "--json").out)["states"]
+        found = json.loads(command("show", "words", str(runs / "vl-hmm"), "--json").result)["states"]
         trained = rankspace.load(runs / "vl-hmm")
         whole = trained.distribution().expanded().parameters["log_emission"].exp()
         for each in found:
@@ -90,13 +90,15 @@ class TestWords:
     @pytest.mark.parametrize("model", ["grammar", "chain", "c-pcfg", "vl-hmm"])
     def test_use_in_data(self, command: Run, runs: Path, data: str, model: str) -> None:
         options = ["--data", data, "--split", "train", "--json"]
-        found = json.loads(command("show", "words", str(runs / model), *options).out)["states"]
+        found = json.loads(command("show", "words", str(runs / model), *options).result)["states"]
         assert sum(each["share"] for each in found) == pytest.approx(1)
-        again = json.loads(command("show", "words", str(runs / model), *options, "--seed", "9").out)["states"]
+        again = json.loads(command("show", "words", str(runs / model), *options, "--seed", "9").result)["states"]
         assert found == again
 
     def test_shares_are_expected_counts(self, command: Run, chain: str, data: str) -> None:
-        found = json.loads(command("show", "words", chain, "--data", data, "--split", "test", "--json").out)["states"]
+        found = json.loads(command("show", "words", chain, "--data", data, "--split", "test", "--json").result)[
+            "states"
+        ]
         trained = rankspace.load(chain)
         sentences = [
             ["the", "dog", "sees", "the", "dog"],
@@ -109,7 +111,7 @@ class TestWords:
         assert [each["share"] for each in found] == pytest.approx(sorted(shares, reverse=True), abs=1e-5)
 
     def test_for_people(self, command: Run, grammar: str) -> None:
-        lines = command("show", "words", grammar, "--states", "2", "--top", "3").out.splitlines()
+        lines = command("show", "words", grammar, "--states", "2", "--top", "3").result.splitlines()
         assert lines[0].split() == ["state", "share", "words"]
         assert len(lines) == 4
         assert all(len(line.split()) == 9 for line in lines[2:])
@@ -192,6 +194,6 @@ def test_words_on_a_gpu(command: Run, runs: Path, data: str, model: str) -> None
     options = ["--data", data, "--split", "train", "--json"]
     shares = []
     for device in ("cpu", "cuda"):
-        found = json.loads(command("show", "words", str(runs / model), *options, "--device", device).out)["states"]
+        found = json.loads(command("show", "words", str(runs / model), *options, "--device", device).result)["states"]
         shares.append({each["name"]: each["share"] for each in found})
     assert shares[0] == pytest.approx(shares[1], abs=1e-4)  # float32, other orders of sums

@@ -72,6 +72,16 @@ def test_a_run(run: Run) -> None:
     assert (trained.config.run.seed, trained.config.run.max_steps, trained.config.data.source) == (5, 2, "synthetic:30")
 
 
+def test_what_is_said_of_an_epoch(run: Run) -> None:
+    """A line for what it leaves over comes before its evaluation."""
+    ran = run("--config", "config.toml", "-o", "out", "--device", "cpu", "--set", "run.log_every=9")
+    assert [line.split()[:5] for line in ran.err.splitlines()[1:]] == [
+        ["step", "2", "epoch", "1", "train"],
+        ["step", "2", "epoch", "1", "valid"],
+        ["step", "2", "epoch", "1", "test"],
+    ]
+
+
 def test_json_and_resuming(run: Run) -> None:
     first = run("--config", "config.toml", "-o", "out", "--device", "cpu", "--quiet", "--json")
     assert (first.code, first.err) == (0, "")
@@ -145,6 +155,49 @@ def test_mistakes(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[st
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == f"error: {message.format(here=Path.cwd())}\n"
     assert not Path("out").exists()
+
+
+def test_folders_that_are_there_already(run: Run) -> None:
+    """Those of all seeds are looked at before the first run."""
+    Path("out/seed-2").mkdir(parents=True)
+    ran = run("--config", "config.toml", "-o", "out", "--seeds", "1,2")
+    assert ran == (2, "", "error: out/seed-2: exists already; choose another name.\n")
+    assert not Path("out/seed-1").exists()
+    assert run("--config", "config.toml", "-o", "out") == (2, "", "error: out: exists already; choose another name.\n")
+
+
+def test_what_may_not_change_is_told_before_the_data_are_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("--config", "config.toml", "-o", "out", "--device", "cpu", "-q").code == 0
+    monkeypatch.delattr("rankspace.training.runs.load_data")
+    ran = run("--resume", "-o", "out", "--set", "model.rank=9")
+    message = "model.rank is 9 but 3 in out/config.toml; leave it as it is to resume, or choose another folder."
+    assert ran == (2, "", f"error: train: {message}\n")
+    ran = run("--config", "config.toml", "-o", "out")
+    assert ran == (2, "", "error: out: exists already; go on with --resume, or choose another name.\n")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("run.epochs=1", "the run is finished: run.epochs is 1; to go on, raise it, as by --set run.epochs=2"),
+        ("run.max_steps=1", "the run is finished: run.max_steps is 1; to go on, raise it, as by --set run.max_steps=2"),
+    ],
+)
+def test_resuming_a_finished_run(run: Run, setting: str, message: str) -> None:
+    first = run("--config", "config.toml", "-o", "out", "--device", "cpu", "--set", setting)
+    again = run("--resume", "-o", "out", "--device", "cpu")
+    assert again.err.splitlines()[1:] == [message]
+    assert (again.code, again.out.splitlines()[:-2]) == (0, first.out.splitlines()[:-2])  # but for the seconds
+
+
+def test_resuming_a_run_that_stopped_early(run: Run) -> None:
+    settings = ("run.epochs=9", "evaluation.patience=1", "optimiser.learning_rate=9")
+    options = [part for setting in settings for part in ("--set", setting)]
+    assert run("--config", "config.toml", "-o", "out", "--device", "cpu", "-q", *options).code == 0
+    step = RunDirectory.open(Path("out")).card["results"]["steps"]
+    again = run("--resume", "-o", "out", "--device", "cpu")
+    message = f"the run is finished at step {step}: no better evaluation in 1; to train longer, begin another"
+    assert again.err.splitlines()[1:] == [message]
 
 
 def test_prepared_data(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,12 @@ class Ran(NamedTuple):
     out: str
     err: str
 
+    @property
+    def result(self) -> str:
+        """What it printed, of a command that ended well; a test that takes it shows the error of one that did not."""
+        assert self.code == 0, self.err
+        return self.out
+
 
 Run = Callable[..., Ran]
 

@@ -1,6 +1,7 @@
 """Each kernel of the chain against the plain-torch function beside it."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -25,11 +26,12 @@ from rankspace.kernels.chain_steps_back import (
     step_back_by_torch,
 )
 from rankspace.kernels.chain_table import Chain, Slopes, new_chain, new_slopes
-from rankspace.models.fast_chain import _rows
+from rankspace.models.fast_vectors import rows_of
 
 CLOSE = {"rtol": 1e-5, "atol": 0.0}
 RANKS = [1, 3, 37, 515]
 LENGTHS = {1: (1, 2), 3: (3, 0, 4, 1), 37: (4, 2, 4), 515: (3,) * 17}
+TRUE_LENGTHS = {1: (1, 1), 3: (4, 1, 3, 0), 37: (4, 2, 1), 515: (3, 1, 2) * 5 + (0, 3)}  # of equally many rows each
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -43,7 +45,7 @@ def random_link(rank: int) -> torch.Tensor:
 
 def empty_chain(rank: int, lengths: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Chain:
     """Nothing is written to it but NaN."""
-    chain = new_chain(_rows(ragged(lengths, DEVICE)), random(rank).softmax(0), dtype)
+    chain = new_chain(rows_of(ragged(lengths, DEVICE)), random(rank).softmax(0), dtype)
     for table in (chain.words, chain.log_scale, chain.outputs, chain.vectors):
         table.fill_(math.nan)
     return chain
@@ -56,6 +58,17 @@ def filled_chain(rank: int, lengths: tuple[int, ...], dtype: torch.dtype = torch
     for time in range(1, chain.rows.longest):
         linked_step_by_torch(chain, time, random_link(rank).T.to(dtype))
     return chain
+
+
+def shortened(chain: Chain, lengths: tuple[int, ...]) -> Chain:
+    """The same where the device alone knows how long sentences are."""
+    length = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+    return replace(chain, rows=replace(chain.rows, length=length))
+
+
+def padded_chain(rank: int) -> Chain:
+    lengths = TRUE_LENGTHS[rank]
+    return shortened(filled_chain(rank, (max(lengths),) * len(lengths)), lengths)
 
 
 def up_to(chain: Chain, time: int) -> Chain:
@@ -123,9 +136,10 @@ def slopes_of(chain: Chain) -> Slopes:
     return slopes
 
 
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("rank", RANKS)
-def test_steps_back(rank: int) -> None:
-    chain, link = filled_chain(rank, LENGTHS[rank]), random_link(rank)
+def test_steps_back(rank: int, padded: bool) -> None:
+    chain, link = padded_chain(rank) if padded else filled_chain(rank, LENGTHS[rank]), random_link(rank)
     chain.outputs[0, rank // 2] = 0
     expected = slopes_of(chain)
     for time in range(chain.rows.longest - 1, -1, -1):
@@ -142,6 +156,37 @@ def test_steps_back(rank: int) -> None:
             rows = slice(chain.rows.first(time), chain.rows.first(time) + chain.rows.alive(time))
             for one, other in zip(each[1:], expected[1:], strict=True):
                 torch.testing.assert_close(one[rows], other[rows], rtol=1e-4, atol=1e-5)  # of either sign
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_nothing_comes_back_from_behind_the_end(rank: int) -> None:
+    chain, link = padded_chain(rank), random_link(rank)
+    slopes = slopes_of(chain)
+    slopes.of_total[chain.rows.length == 0] = math.inf
+    step_back(chain, slopes, chain.rows.longest - 1, None)
+    for time in range(chain.rows.longest - 2, -1, -1):
+        linked_step_back(chain, slopes, time, link)
+    for time in range(chain.rows.longest):
+        rows = slice(chain.rows.first(time), chain.rows.first(time) + chain.rows.alive(time))
+        for each in (slopes.of_sums[rows], slopes.of_words[rows]):
+            assert bool(each.isfinite().all())
+            assert not bool(each[chain.rows.length <= time].any())
+            assert bool(each[chain.rows.length == time + 1].any(1).all())
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_ends_before_the_last_row(rank: int) -> None:
+    """A word that no rank can have and low numbers, behind the end, are nothing to lose."""
+    chain = padded_chain(rank)
+    expected = ends(chain)
+    for place, num_words in enumerate(TRUE_LENGTHS[rank]):
+        for time in range(num_words, chain.rows.longest):
+            row = chain.rows.first(time) + place
+            chain.outputs[row], chain.words[row], chain.log_scale[row], chain.top[row] = 1e-38, 0, -math.inf, 0
+    for found in (ends(chain), ends_by_torch(chain)):
+        torch.testing.assert_close(found.log_z, expected.log_z, rtol=1e-12, atol=1e-6)
+        torch.testing.assert_close(found.total, expected.total, rtol=1e-6, atol=0.0)
+        assert not bool(found.lost.any())
 
 
 @pytest.mark.parametrize("peak", [1.0, 12.0])

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from rankspace.errors import FormatError, RankspaceError
-from rankspace.models import MODELS
+from rankspace.models import MODELS, describe
 from rankspace.training import Config, load_config, load_preset, preset_names
 from rankspace.training.config import config_from_text, config_text, flat, options_of, parsed_settings, sections
+from rankspace.training.model_settings import BOUNDS, DEFAULTS
 from rankspace.training.options import default_of, kind_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
@@ -28,6 +29,18 @@ def test_there_is_a_preset_for_every_model() -> None:
     assert {"demo", "demo-hmm", "paper-pcfg", "paper-hmm"} <= presets
     assert set(MODELS) - {"rank-pcfg", "rank-hmm"} <= presets
     assert all(load_preset(name).model.name == name for name in set(MODELS) & presets)
+
+
+def test_the_table_of_settings_is_that_of_the_models() -> None:
+    """A setting or default that changes in a model changes in rankspace/training/model_settings.py too."""
+    assert {name: describe(name).settings for name in MODELS} == DEFAULTS
+    assert set(BOUNDS) == {name for name, model in MODELS.items() if model.BOUND}
+    assert all(list(DEFAULTS[name]) == list(describe(name).settings) for name in MODELS)
+
+
+def test_a_model_that_only_the_registry_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(DEFAULTS, "c-pcfg")
+    assert Config().changed({"model.name": "c-pcfg", "objective.kl_warm_up": 2}).model.settings["latent"] == 64
 
 
 def test_the_paper() -> None:

@@ -1,5 +1,8 @@
 """Training on a GPU: as on the CPU up to rounding, resumed, and loaded on either."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +37,28 @@ def test_a_run_goes_on_and_loads_on_the_cpu(tmp_path: Path) -> None:
     assert on_cpu == pytest.approx(on_gpu, rel=1e-4)
 
 
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """Within, an operation that waits for the GPU is an error."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls the mode a prototype
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.cuda.set_sync_debug_mode("default")
+
+
 def test_steps_do_not_wait_for_the_device_but_where_the_engine_does(tmp_path: Path) -> None:
     """The watch, the clipping, the optimiser and the averages add no synchronisation of their own."""
     from rankspace.training.watch import Place, Watch
 
     watch = Watch(torch.device("cuda"))
     losses, counts = torch.rand(8, device="cuda"), torch.ones(8, device="cuda")
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         watch.begin(Place(1, 0, 1))
         watch.losses(losses, counts, 5 * counts)
         watch.step(losses.norm())
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     watch.check("")

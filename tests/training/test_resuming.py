@@ -20,6 +20,7 @@ from rankspace.training.config import config_text
 from rankspace.training.em import EMStep
 from rankspace.training.epochs import Share
 from rankspace.training.evaluator import Evaluated
+from rankspace.training.interruption import Interruption
 from rankspace.training.loop import Trainer
 from rankspace.training.step import GradientStep
 from training.tiny import CHAIN, DIRECT, TREE, config, data
@@ -171,6 +172,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     process.stderr.close()
     step = RunDirectory.open(path).read("last").step
     assert step >= 10
+    assert "stopping after this step; a second signal ends the run at once, without saving" in text.splitlines()
     assert text.splitlines()[-1] == f"stopped at step {step}; go on with: rankspace train --resume --output {path}"
 
 
@@ -196,6 +198,31 @@ def test_a_signal_in_this_process(
     assert raised.value.exit_code == code
     run(tmp_path / "run", chosen)
     assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("world", "rank", "line"),
+    [
+        ("1", "0", "stopping after this step; a second signal ends the run at once, without saving\n"),
+        (
+            "2",
+            "0",
+            "stopping after the next step that is logged; a second signal ends the run at once, without saving\n",
+        ),
+        ("2", "1", ""),
+    ],
+)
+def test_the_first_signal_is_answered_at_once_and_the_second_acts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], world: str, rank: str, line: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", world)
+    monkeypatch.setenv("RANK", rank)
+    with Interruption() as interruption:
+        signal.raise_signal(signal.SIGINT)
+        assert (interruption.number, capsys.readouterr().err) == (signal.SIGINT, line)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_previous_one(tmp_path: Path) -> None:

@@ -117,6 +117,17 @@ def test_metrics_after_a_step_are_forgotten(tmp_path: Path) -> None:
     assert [(record["step"], record["split"]) for record in run.metrics()] == found[:3]
 
 
+def test_the_final_record_stays_until_another_takes_its_place(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    run.add_metrics({"step": 3, "split": "valid"})
+    run.end_metrics({"step": 3, "split": "valid"})  # data.valid and data.test may be one split
+    run.forget_metrics_after(2, evaluated_step=2)
+    assert run.metrics() == [{"step": 3, "split": "valid", "final": True}]
+    run.add_metrics({"step": 4, "split": "valid"})
+    run.end_metrics({"step": 4, "split": "valid"})
+    assert run.metrics() == [{"step": 4, "split": "valid"}, {"step": 4, "split": "valid", "final": True}]
+
+
 def test_resuming_wants_more_than_weights(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     run.save(weight(1))

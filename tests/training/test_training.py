@@ -51,11 +51,12 @@ def evaluations(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("model", [TREE, CHAIN, DIRECT])
 def test_it_learns(tmp_path: Path, model: dict[str, Any]) -> None:
-    results = trained(tmp_path / "run", config(model, run__epochs=4)).results
+    results = trained(tmp_path / "run", config(model, run__epochs=4, run__log_every=50)).results
     found = [record["perplexity"] for record in evaluations(tmp_path / "run")]
     losses = [record["loss"] for record in RunDirectory.open(tmp_path / "run").metrics() if record["split"] == "train"]
-    assert len(found) == 4
-    assert losses[-1] < 0.9 * losses[0]
+    assert len(found) == len(losses) == 4
+    assert losses == sorted(losses, reverse=True)  # each of the same sentences
+    assert losses[-1] < 0.96 * losses[0]
     assert float(results["best"]["perplexity"]) == min(map(float, found))
     assert results["test"]["num_sentences"] == len(data()["test"]) - results["test"]["num_skipped"]
     assert (results["finished"], results["stopped"], results["epochs"]) == (True, "", 4)
@@ -98,6 +99,34 @@ def test_records(tmp_path: Path) -> None:
     assert record["perplexity"] < math.exp(record["loss"])
     assert record["words_per_second"] > 0
     assert record["memory_mb"] > 10
+
+
+def logged(path: Path, **changes: Any) -> list[dict[str, Any]]:
+    """The records of training, without times, of a run whose learning rate changes at each step and evaluation."""
+    slower = {"schedule__name": "cosine", "schedule__warm_up": 2, "evaluation__every_steps": 5, "run__max_steps": 11}
+    trained(path, config(CHAIN, run__epochs=3, **slower, **changes))
+    records = [record for record in RunDirectory.open(path).metrics() if record["split"] == "train"]
+    return [{key: record[key] for key in record if key not in ("words_per_second", "memory_mb")} for record in records]
+
+
+def test_an_epoch_ends_with_a_record(tmp_path: Path) -> None:
+    every, seldom = logged(tmp_path / "every", run__log_every=1), logged(tmp_path / "seldom", run__log_every=3)
+    assert [record["step"] for record in seldom] == [3, 5, 6, 9, 10]  # five steps an epoch
+    same = {record["step"]: record for record in every}
+    for record in seldom:
+        for key in ("epoch", "learning_rate"):
+            assert record[key] == same[record["step"]][key]
+    assert seldom[2] == same[6]  # the sums began again at the end of the epoch
+    splits = [(record["step"], record["split"]) for record in RunDirectory.open(tmp_path / "seldom").metrics()]
+    assert splits[1:3] == [(5, "train"), (5, "valid")]
+
+
+def test_the_last_record_is_that_of_the_test_split(tmp_path: Path) -> None:
+    for num_epochs in (1, 1, 2):  # the second time there is nothing to do
+        results = trained(tmp_path / "run", config(CHAIN, run__epochs=num_epochs), resume=True).results
+        *others, last = RunDirectory.open(tmp_path / "run").metrics()
+        assert last == {**results["test"], "final": True}
+        assert not any("final" in record for record in others)
 
 
 def test_the_loss_of_a_record_is_the_mean_over_sentences(tmp_path: Path) -> None:

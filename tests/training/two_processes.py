@@ -52,7 +52,7 @@ def main(output: Path) -> None:
 
     RunDirectory.save_best = slowly  # type: ignore[method-assign]
     outcomes, summary = train_seeds(seeds_config(), output / "seeds", [1, 2], run)
-    for num_steps in (6, 8):
+    for num_steps in (5, 8):
         run(resumed_config(num_steps), output / "resumed")
     found = {"results": [outcome.results for outcome in outcomes], "summary": summary}
     (output / f"rank-{os.environ['RANK']}.json").write_text(json.dumps(found))

@@ -39,6 +39,11 @@ def test_there_is_a_panel_for_each_value_and_a_line_for_each_split() -> None:
     assert is_within(picture)
 
 
+def test_the_result_of_a_run_is_no_point_of_its_curves() -> None:
+    final = {"step": 100, "split": "test", "perplexity": 9.0, "f1": 60.0, "final": True}
+    assert training_curves({"run": [*records(), final]}) == training_curves({"run": records()})
+
+
 def test_a_loss_per_sentence_is_drawn_only_where_there_is_no_perplexity() -> None:
     train = [{"step": step, "loss": float(step)} for step in (1, 2)]
     valid = [{"step": 2, "split": "valid", "perplexity": 9.0}]

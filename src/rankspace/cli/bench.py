@@ -1,12 +1,14 @@
 """`rankspace bench`: measurements that check their own results, as tables or JSON."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from rankspace.cli.bench_gpu_table import show_gpu
 from rankspace.cli.bench_tables import show_fgg, show_suite
 from rankspace.cli.help_text import Command, Group
 from rankspace.cli.output import print_json
@@ -35,6 +37,14 @@ Rank = Annotated[int, typer.Option(min=1, help="Its rank.")]
 Batch = Annotated[int, typer.Option(min=1, help="Sentences in a batch.")]
 Length = Annotated[int, typer.Option(min=2, help="Words in a sentence.")]
 Vocabulary = Annotated[int, typer.Option(min=1, help="Words in the vocabulary.")]
+
+
+class Precision(StrEnum):
+    """How exactly matrices are multiplied."""
+
+    highest = "highest"
+    high = "high"
+    medium = "medium"
 
 
 @app.command("fgg", cls=Command)
@@ -121,6 +131,42 @@ def bench_tree(
     _report(_with_progress("tree", suite.num_runs, suite.run), output, None if json else show_suite)
 
 
+@app.command("gpu", cls=Command)
+def bench_gpu(
+    rows: Annotated[
+        list[str] | None,
+        typer.Option("--rows", metavar="NAME", help="Only this row; repeat it, or give several with commas."),
+    ] = None,
+    precision: Annotated[
+        Precision | None, typer.Option(help="Of all rows; each has its own where none is given.")
+    ] = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Also steps of rank-pcfg over lengths, ranks and batches.")
+    ] = False,
+    quick: Quick = False,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """What one GPU does of the promised training steps, parses and training runs, after a comparison with float64.
+
+    Examples:
+
+    rankspace bench gpu --sweep --output gpu-h200.json
+
+    rankspace bench gpu --rows rank-pcfg,rank-hmm --precision highest
+    """
+    from rankspace.bench import gpu_rows
+
+    names = gpu_rows.chosen([name for given in rows or [] for name in given.split(",") if name])
+    place = _gpu(output)
+    from rankspace.bench import gpu
+
+    job = gpu.Job(names, None if precision is None else precision.value, sweep, quick)
+    _report(
+        _with_progress("gpu", job.num_runs, lambda tick: gpu.run(job, place, tick)), output, None if json else show_gpu
+    )
+
+
 def _place(command: str, device: str, output: Path | None) -> Any:
     """The device, after what can be known to fail beforehand."""
     import torch
@@ -128,11 +174,24 @@ def _place(command: str, device: str, output: Path | None) -> Any:
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         other = " or cuda" if torch.cuda.is_available() else ""
         raise RankspaceError(f"bench {command}: device {device!r} is not to be had here; use cpu{other}.")
+    _check_folder(command, output)
+    return torch.device(device)
+
+
+def _gpu(output: Path | None) -> Any:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise RankspaceError("bench gpu: torch sees no CUDA device; run it on a machine with a GPU.")
+    _check_folder("gpu", output)
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _check_folder(command: str, output: Path | None) -> None:
     if output is not None and not output.absolute().parent.is_dir():
         raise RankspaceError(
             f"bench {command}: there is no folder {output.absolute().parent} to write {output.name} into."
         )
-    return torch.device(device)
 
 
 def _with_progress(command: str, total: int, run: Callable[[Callable[[], None]], dict[str, Any]]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from rankspace.cli.run_options import (
     progress,
 )
 from rankspace.cli.sentences import Given
-from rankspace.errors import FormatError, RankspaceError
+from rankspace.errors import RankspaceError
 
 BOUNDS = {
     "left_branching": "left-branching",
@@ -50,6 +50,12 @@ def evaluate(
         bool, typer.Option("--unlabelled", help="The predicted brackets have no symbols: ((the dog) barks).")
     ] = False,
     gold_unlabelled: Annotated[bool, typer.Option("--gold-unlabelled", help="Nor have the gold ones.")] = False,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Clean --gold as `data prepare` does: ptb, nltk, nltk-lm, craft, gum, plain."
+        ),
+    ] = None,
     max_length: Annotated[int | None, typer.Option(min=1, help="Longer sentences are left out, and counted.")] = None,
     checkpoint: Checkpoint = CheckpointName.best,
     fallback: Fallback = False,
@@ -71,14 +77,16 @@ def evaluate(
 
     rankspace evaluate my-run my-data --split valid
 
-    rankspace evaluate --predicted trees.txt --gold gold.mrg --json
+    rankspace evaluate --predicted trees.txt --gold gold.mrg --preset ptb --json
     """
     if predicted is not None or gold is not None:
-        result = _of_files(run, predicted, gold, not unlabelled, not gold_unlabelled, seed)
+        result = _of_files(run, predicted, gold, not unlabelled, not gold_unlabelled, preset, seed)
     elif run is None:
         raise RankspaceError("evaluate: there is nothing to evaluate; give RUN and DATA, or --predicted and --gold.")
     elif unlabelled or gold_unlabelled:
         raise RankspaceError("evaluate: --unlabelled and --gold-unlabelled are for --predicted and --gold.")
+    elif preset is not None:
+        raise RankspaceError("evaluate: --preset cleans --gold; the data of a run are prepared already.")
     else:
         trained = load_run("evaluate", run, checkpoint, device, fallback, quiet)
         trained.max_tokens = max_tokens
@@ -110,31 +118,27 @@ def _of_model(
 
 
 def _of_files(
-    run: Path | None, predicted: Path | None, gold: Path | None, labelled: bool, gold_labelled: bool, seed: int
+    run: Path | None,
+    predicted: Path | None,
+    gold: Path | None,
+    labelled: bool,
+    gold_labelled: bool,
+    preset: str | None,
+    seed: int,
 ) -> dict[str, Any]:
-    from rankspace.evaluation import bounds, read_trees, score_files
-
     if run is not None:
         raise RankspaceError("evaluate: give either RUN and DATA or --predicted and --gold, not both.")
     if predicted is None or gold is None:
         raise RankspaceError("evaluate: --predicted and --gold go together; give both.")
-    try:
-        parsing = score_files(gold, predicted, gold_labelled, labelled)
-    except FormatError as error:
-        is_read_wrong = labelled and str(error).startswith(str(predicted)) and "word" in str(error)
-        hint = "; if its brackets have no symbols, say --unlabelled." if is_read_wrong else "."
-        raise FormatError(str(error).removesuffix(".") + hint) from None
-    trees = [row.tree for row in read_trees(gold, gold_labelled) if row.tree is not None]
-    return {
-        "predicted": str(predicted),
-        "gold": str(gold),
-        "parsing": parsing.to_json(),
-        "bounds": bounds(trees, seed=seed).to_json(),
-    }
+    if preset is not None and not gold_labelled:
+        raise RankspaceError("evaluate: --preset goes by the tags of gold trees; leave out --gold-unlabelled.")
+    from rankspace.cli.file_scores import Files, score_pair
+
+    return score_pair(Files(predicted, gold, labelled, gold_labelled, preset), seed)
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    about = ("run", "model", "checkpoint", "step", "data", "split", "predicted", "gold")
+    about = ("run", "model", "checkpoint", "step", "data", "split", "predicted", "gold", "preset")
     print_pairs([(name, str(result[name])) for name in about if name in result])
     if "perplexity" in result:
         _show_perplexity(result)

@@ -1,22 +1,23 @@
 """How commands print: tables for people, one JSON object for programs.
 
 JSON has no infinities: a number that is not finite is written as the string "inf", "-inf" or "nan", which Python's
-`float` reads back.
+`float` reads back. Tables are rich's, imported with the first of them, so that help comes without.
 """
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console
-from rich.status import Status
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
 
 
-def working(step: str) -> Status:
+def working(step: str) -> "Status":
     """Says on stderr, to people at a terminal, what is being done; `update` on it tells the next step."""
+    from rich.console import Console
+
     return Console(stderr=True).status(step)
 
 
@@ -32,6 +33,8 @@ def print_line(text: str) -> None:
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """Names and what they are, in two columns."""
+    from rich.table import Table
+
     table = Table.grid("", "", padding=(0, 2))
     for column in table.columns:
         column.overflow = "fold"
@@ -42,6 +45,9 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table whose cells are folded, never cut, where the terminal is too narrow."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE, pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -76,7 +82,9 @@ def exponential(log_value: float) -> str:
     return f"{math.exp(log_value - exponent * math.log(10)):.6g}e{exponent:+d}"
 
 
-def _console() -> Console:
+def _console() -> "Console":
+    from rich.console import Console
+
     return Console(markup=False, highlight=False, emoji=False)
 
 

@@ -27,6 +27,8 @@ from rankspace.cli.run_options import (
 from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks
 from rankspace.errors import RankspaceError
 
+COLUMNS = ("sentence", "place", "word", "seen", "surprisal")  # with --surprisal
+
 
 def score(
     run: RunPath,
@@ -48,7 +50,8 @@ def score(
 
     Impossible sentences have -inf; an empty line stays an empty line and is not scored.
 
-    With --surprisal a line has the numbers of sentence and word, the word, the word as it is read, and its surprisal.
+    With --surprisal the first line names the columns; then a line has the number of the sentence, the place of the word
+    in it, the word, the word as it is seen, and its surprisal.
 
     Examples:
 
@@ -66,6 +69,8 @@ def score(
     with progress("scoring", quiet, is_printing=True) as status:
         for chunk in read_chunks(files, trees, trained.card if clean else None):
             for entry in _scored(trained, chunk, surprisal):
+                if surprisal and not as_json and not num_read:
+                    print(*COLUMNS, sep="\t")
                 num_read += 1
                 totals.add(entry)
                 _print(trained, num_read, entry, unit, as_json)

@@ -51,24 +51,26 @@ def train(
 
     torchrun --nproc-per-node 2 -m rankspace train my-data --preset paper-hmm -o run
     """
+    if output is None:
+        raise RankspaceError("train: there is no place for the run; give --output DIR.")
+    numbers = None if seeds is None else seeds_of("train", seeds)
+    chosen = _config(data, output, preset, config, [*(set_ or []), *_seed(seed)], resume, seeds)
+    _check(chosen, output, numbers, resume)  # before torch is imported, which takes seconds
     from rankspace.training import InterruptionError, Outcome, train, train_seeds
     from rankspace.training.processes import leave_processes
     from rankspace.training.progress import make_display
 
-    if output is None:
-        raise RankspaceError("train: there is no place for the run; give --output DIR.")
-    chosen = _config(data, output, preset, config, [*(set_ or []), *_seed(seed)], resume, seeds)
     is_first = os.environ.get("RANK", "0") == "0"
 
     def run(one: Any, folder: Path) -> Outcome:
         return train(one, folder, resume=resume, device=device.value, display=make_display(quiet or not is_first))
 
     try:
-        if seeds is None:
+        if numbers is None:
             found = run(chosen, output)
             _report(found, as_json) if is_first else None
         else:
-            many = train_seeds(chosen, output, seeds_of("train", seeds), run)
+            many = train_seeds(chosen, output, numbers, run)
             _report_seeds(*many, as_json) if is_first else None
     except InterruptionError as stopped:
         if is_first:
@@ -107,6 +109,18 @@ def _config(
         raise RankspaceError("train: there is no configuration; give --preset NAME, --config FILE, or --resume a run.")
     given = {} if data is None else {"data.source": data}
     return chosen.changed({**parsed_settings(settings), **given})
+
+
+def _check(chosen: Any, output: Path, seeds: list[int] | None, resume: bool) -> None:
+    """Looks at data and folders. One process of several leaves it to them all, for another may be writing already."""
+    from rankspace.training.beforehand import check_run, check_seeds
+
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        return
+    if seeds is None:
+        check_run(chosen, output, resume)
+    else:
+        check_seeds(chosen, output, seeds, resume)
 
 
 def _how_to_go_on(stopped: Exception, seeds: str | None) -> str:

@@ -7,7 +7,7 @@ SPLIT.safetensors  tokens int32, offsets int64 and, with gold trees, span_offset
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,12 @@ class PreparedData:
 
     def __getitem__(self, split: str) -> Corpus:
         if split not in self.splits:
-            raise RankspaceError(f"prepared data: there is no split {split!r}; there are {', '.join(self.splits)}.")
+            raise missing_split(split, self.splits)
         return self.splits[split]
+
+
+def missing_split(split: str, splits: Iterable[str]) -> RankspaceError:
+    return RankspaceError(f"prepared data: there is no split {split!r}; there are {', '.join(splits)}.")
 
 
 def check_output(directory: Path, force: bool) -> None:

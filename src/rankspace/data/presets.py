@@ -58,8 +58,8 @@ PRESETS = {
 }
 
 
-def preset(name: str) -> Preset:
+def preset(name: str, command: str = "prepare") -> Preset:
     """Raises RankspaceError, with the names there are."""
     if name not in PRESETS:
-        raise RankspaceError(f"prepare: there is no preset {name!r}; the presets are {', '.join(PRESETS)}.")
+        raise RankspaceError(f"{command}: there is no preset {name!r}; the presets are {', '.join(PRESETS)}.")
     return PRESETS[name]

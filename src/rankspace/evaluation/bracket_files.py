@@ -4,6 +4,7 @@ A file has one tree a line; blank lines are passed over. In predicted files () a
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,16 @@ def score_files(
     ((the dog) barks); `gold_labelled` the same of the gold ones. Raises FormatError, with file and line, for broken
     brackets and where sentences or words do not match.
     """
-    right, found = read_trees(gold, gold_labelled), read_trees(predicted, labelled)
+    return score_rows(gold, read_trees(gold, gold_labelled), predicted, read_trees(predicted, labelled))
+
+
+def score_rows(
+    gold: str | os.PathLike[str],
+    right: Sequence[LineTree],
+    predicted: str | os.PathLike[str],
+    found: Sequence[LineTree],
+) -> ParseScores:
+    """The same of trees that are read already; the names of their files are for messages."""
     for one, other in zip(right, found, strict=False):
         _check_words(Path(gold), one, Path(predicted), other)
     if len(right) != len(found):

@@ -12,13 +12,16 @@ INTERPRETER = "TRITON_INTERPRET"  # Triton's own switch: kernels run as Python o
 
 
 def runs_triton(name: str, backend: str, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether an engine that has kernels for float32 runs them: with "triton", an error where it cannot.
+    """Whether an engine that has kernels for float32 runs them: "auto" on a GPU that can; with "triton", an error where
+    it cannot.
 
     float64 always runs in torch: it is what lost sentences of float32 are done again in.
     """
-    if backend != "triton" or dtype != torch.float32:
+    if backend not in ("auto", "triton") or dtype != torch.float32:
         return False
     reason = missing(device)
+    if backend == "auto":
+        return device.type == "cuda" and not reason
     if reason:
         raise RankspaceError(f"{name}: backend is 'triton', but {reason}; give backend='auto'.")
     return True

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 Precision = Literal["highest", "high", "medium"]
+OUTPUTS_FLOAT32 = torch.__version__ >= "2.8"  # of products of bfloat16 on a GPU
 
 
 @runtime_checkable
@@ -159,13 +160,28 @@ def product(
     out: Tensor | None = None,
 ) -> Tensor:
     """a @ b, written to `out` if it is given. "highest": in the dtype of the operands. "high": tf32 where the device
-    has it. "medium": both operands rounded to bfloat16, sums in float32. The last two concern float32 alone."""
+    has it. "medium": both operands rounded to bfloat16, sums in float32. The last two concern float32 alone.
+
+    Matrices in bfloat16 already give their product in float32, or in the dtype of `out`."""
+    if a.dtype == torch.bfloat16:
+        return _rounded_late(a, b, out)
     if a.dtype != torch.float32 or (a.device.type == "cpu" and precision == "highest"):
         return torch.matmul(a, b, out=out)
     if precision == "medium":
         a, b = a.bfloat16().float(), b.bfloat16().float()  # exact in tf32, whose mantissa is longer
     with _tf32(a.device, allowed=precision != "highest"):
         return torch.matmul(a, b, out=out)
+
+
+def _rounded_late(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
+    """A product of two matrices in bfloat16 whose sums are rounded to the dtype of the result, not before."""
+    if a.device.type == "cuda" and out is not None and out.dtype == torch.bfloat16:
+        return torch.mm(a, b, out=out)
+    if a.device.type == "cuda" and OUTPUTS_FLOAT32:
+        return torch.mm(a, b, out_dtype=torch.float32, **({} if out is None else {"out": out}))
+    with _tf32(a.device, allowed=True):  # as exact, for what has 8 bits
+        found = a.float() @ b.float()
+    return found if out is None else out.copy_(found)
 
 
 @contextmanager

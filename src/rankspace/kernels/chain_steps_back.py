@@ -26,7 +26,7 @@ from rankspace.kernels.chain_table import Chain, Slopes
 
 def step_back(chain: Chain, slopes: Slopes, time: int, sums: Float[Tensor, "later rank"] | None) -> None:
     """The rows of a time, from `sums`: derivatives of the time after times the transposed link, for the sentences that
-    have one; the others end here. None at the last time of all."""
+    have one; None at the last time of all. What lies behind the end of its sentence gets zeros."""
     rank, block = len(chain.start), min(BLOCK, triton.next_power_of_2(len(chain.start)))
     _after_product_back[(chain.rows.alive(time), triton.cdiv(rank, block))](
         chain.words if sums is None else sums,
@@ -34,8 +34,10 @@ def step_back(chain: Chain, slopes: Slopes, time: int, sums: Float[Tensor, "late
         chain.words,
         chain.outputs,
         chain.top,
+        chain.rows.length,
         slopes.of_sums,
         slopes.of_words,
+        time,
         chain.rows.first(time),
         chain.rows.first(time - 1) if time else 0,
         0 if sums is None else chain.rows.alive(time + 1),
@@ -45,7 +47,7 @@ def step_back(chain: Chain, slopes: Slopes, time: int, sums: Float[Tensor, "late
     )
 
 
-@triton.jit(do_not_specialize=["first_row", "first_before", "later"])
+@triton.jit(do_not_specialize=["time", "first_row", "first_before", "later"])
 @no_type_check
 def _after_product_back(
     sums,
@@ -53,8 +55,10 @@ def _after_product_back(
     words,
     outputs,
     top,
+    length,
     of_sums,
     of_words,
+    time,
     first_row,
     first_before,
     later,
@@ -67,7 +71,7 @@ def _after_product_back(
     exists = ranks < rank
     at = (first_row + place).to(tl.int64) * rank + ranks
     of_vector = tl.load(sums + place.to(tl.int64) * rank + ranks, mask=exists & (place < later), other=0.0)
-    of_vector = tl.where(place < later, of_vector, tl.load(of_total + place))
+    of_vector = _until_the_end(of_vector, tl.load(of_total + place), tl.load(length + place) - time - 1)
     output = tl.load(outputs + at, mask=exists, other=0.0)
     word = tl.load(words + at, mask=exists, other=0.0)
     scale = 1.0
@@ -76,6 +80,13 @@ def _after_product_back(
     found = tl.where(output == 0, 0.0, of_vector * word * scale)  # an output of zero has nothing to pass on
     tl.store(of_sums + at, found.to(of_sums.dtype.element_ty), mask=exists)
     tl.store(of_words + at, output * word * of_vector, mask=exists)
+
+
+@triton.jit
+@no_type_check
+def _until_the_end(of_vector, of_total, num_left):
+    """Derivatives with respect to vectors: of those that are not the last, of the last, and of none."""
+    return tl.where(num_left > 0, of_vector, tl.where(num_left == 0, of_total, 0.0))
 
 
 def linked_step_back(chain: Chain, slopes: Slopes, time: int, link: Float[Tensor, "from to"]) -> None:
@@ -90,7 +101,9 @@ def linked_step_back(chain: Chain, slopes: Slopes, time: int, link: Float[Tensor
         chain.words,
         chain.outputs,
         chain.top,
+        chain.rows.length,
         slopes.of_words,
+        time,
         chain.rows.first(time),
         chain.rows.first(time - 1) if time else 0,
         chain.rows.first(time + 1),
@@ -107,7 +120,7 @@ def linked_step_back(chain: Chain, slopes: Slopes, time: int, link: Float[Tensor
     )
 
 
-@triton.jit(do_not_specialize=["first_row", "first_before", "first_after", "alive", "later"])
+@triton.jit(do_not_specialize=["time", "first_row", "first_before", "first_after", "alive", "later"])
 @no_type_check
 def _linked_step_back(
     of_sums,
@@ -116,7 +129,9 @@ def _linked_step_back(
     words,
     outputs,
     top,
+    length,
     of_words,
+    time,
     first_row,
     first_before,
     first_after,
@@ -134,8 +149,9 @@ def _linked_step_back(
     of_vector = meeting(of_sums, first_after + place, place < later, link, ranks, rank, stride, PLACES, RANKS, MIDDLE)
     lives = place < alive
     exists = lives[:, None] & (ranks < rank)[None, :]
-    ending = tl.load(of_total + place, mask=lives, other=0.0)[:, None]
-    of_vector = tl.where((place < later)[:, None], of_vector, ending)
+    ending = tl.load(of_total + place, mask=lives, other=0.0)
+    num_left = tl.load(length + place, mask=lives, other=0) - time - 1
+    of_vector = _until_the_end(of_vector, ending[:, None], num_left[:, None])
     at = (first_row + place).to(tl.int64)[:, None] * rank + ranks[None, :]
     output = tl.load(outputs + at, mask=exists, other=0.0)
     word = tl.load(words + at, mask=exists, other=0.0)
@@ -151,9 +167,11 @@ def step_back_by_torch(chain: Chain, slopes: Slopes, time: int, sums: Float[Tens
     """What `step_back` must equal."""
     first, alive = chain.rows.first(time), chain.rows.alive(time)
     rows = slice(first, first + alive)
-    of_vectors = slopes.of_total[:alive, None].expand(-1, len(chain.start)).clone()
+    of_vectors = chain.words.new_zeros(alive, len(chain.start))
     if sums is not None:
         of_vectors[: len(sums)] = sums
+    num_left = (chain.rows.length[:alive] - time - 1)[:, None]
+    of_vectors = of_vectors.where(num_left > 0, slopes.of_total[:alive, None].where(num_left == 0, 0))
     output, word = chain.outputs[rows], chain.words[rows]
     found = (of_vectors * word * scales_by_torch(chain, time)).where(output != 0, 0)
     slopes.of_sums[rows] = found.to(slopes.of_sums.dtype)

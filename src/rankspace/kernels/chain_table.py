@@ -21,7 +21,11 @@ LOWEST = torch.finfo(torch.float32).tiny / torch.finfo(torch.float32).eps  # wha
 
 @dataclass(frozen=True)
 class TokenRows:
-    """The token at a time of the sentence at a place is row before[time + 1] + place."""
+    """The token at a time of the sentence at a place is row before[time + 1] + place.
+
+    A sentence may be shorter than the rows it has: how long it is, the device alone knows. What lies behind its end
+    then holds finite numbers that nothing depends on.
+    """
 
     before: Int[Tensor, "_"]
     length: Int[Tensor, "batch"]  # [place]
@@ -45,7 +49,7 @@ class TokenRows:
         return self.num_before[time + 1]
 
     def alive(self, time: int) -> int:
-        """Sentences that have a word at a time; none before the first and after the last."""
+        """Sentences that have a row at a time; none before the first and after the last."""
         return self.num_before[time + 2] - self.num_before[time + 1] if 0 <= time < self.longest else 0
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 BLOCK = 2048
-NUMBERS = 8192  # of a program at a time
+NUMBERS = 4096  # of a program at a time
 TILES = 4  # of a program
 
 
@@ -48,7 +48,8 @@ def passed_back(
     source: Float[Tensor, "row size"] | None,
     dtype: torch.dtype,
 ) -> Passed:
-    """total = first + second, in float32; passed = total where the source is positive, everywhere without one.
+    """total = first + second, in some dtype; passed = total, before it is rounded, where the source is positive, and
+    everywhere without one.
 
     `sums` come from parts of the rows that are put together in a fixed order.
     """
@@ -56,7 +57,7 @@ def passed_back(
     width = triton.next_power_of_2(size)
     rows = max(1, NUMBERS // width)
     programs = triton.cdiv(num_rows, rows * TILES)
-    total = first if second is None else torch.empty_like(first, dtype=torch.float32)
+    total = first if second is None else torch.empty_like(first, dtype=dtype)
     passed = torch.empty_like(first, dtype=dtype)
     sums = first.new_empty(programs, size, dtype=torch.float32)
     _passed_back[(programs,)](
@@ -103,7 +104,7 @@ def _passed_back(
         found = tl.load(first + at, mask=exists, other=0.0).to(tl.float32)
         if SECOND:
             found += tl.load(second + at, mask=exists, other=0.0).to(tl.float32)
-            tl.store(total + at, found, mask=exists)
+            tl.store(total + at, found.to(total.dtype.element_ty), mask=exists)
         if MASKED:
             found = tl.where(tl.load(source + at, mask=exists, other=0.0) > 0, found, 0.0)
         tl.store(passed + at, found.to(passed.dtype.element_ty), mask=exists)
@@ -118,6 +119,6 @@ def passed_back_by_torch(
     dtype: torch.dtype,
 ) -> Passed:
     """What `passed_back` must equal."""
-    total = first if second is None else first.float() + second.float()
-    passed = total.float() if source is None else total.float().where(source > 0, 0)
-    return Passed(total, passed.to(dtype), passed.sum(0))
+    total = first.float() if second is None else first.float() + second.float()
+    passed = total if source is None else total.where(source > 0, 0)
+    return Passed(first if second is None else total.to(dtype), passed.to(dtype), passed.sum(0))

@@ -17,7 +17,7 @@ BLOCK = 1024
 def span_marginals(chart: Chart, above: Above) -> Float[Tensor, "span"]:
     """alpha . derivative of each span, or children . derivative of a word. Spans of the largest width, which are whole
     sentences, are left at zero. Reads both charts once: 8R bytes for each span."""
-    found = torch.zeros_like(chart.exponent, dtype=chart.alpha.dtype)
+    found = torch.zeros_like(chart.exponent, dtype=torch.float32)
     _span_marginals[(chart.rows.num_parts,)](
         chart.children,
         above.children,
@@ -54,7 +54,7 @@ def _span_marginals(children, of_children, alpha, of_alpha, found, num_tokens, p
 def span_marginals_by_torch(chart: Chart, above: Above) -> Float[Tensor, "span"]:
     """What `span_marginals` must equal."""
     count, parts = chart.rows.num_tokens, chart.rows.num_parts
-    found = torch.zeros_like(chart.exponent, dtype=chart.alpha.dtype)
+    found = torch.zeros_like(chart.exponent, dtype=torch.float32)
     found[:count] = (chart.children[:count] * above.children[:count]).flatten(1).sum(1)
     found[count:parts] = (chart.alpha[: parts - count] * above.alpha).sum(1)
     return found

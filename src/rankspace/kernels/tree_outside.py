@@ -32,10 +32,12 @@ class Above(NamedTuple):
 
 
 def new_above(chart: Chart, of_top: Float[Tensor, "batch"], root: Float[Tensor, "padded"]) -> Above:
-    """Tables that nothing was written to. The widest spans have no rows: they are whole sentences."""
+    """Tables that nothing was written to, in the dtype of alpha. The widest spans have no rows: they are whole
+    sentences."""
     parts = chart.rows.num_parts
-    wide = max(parts - chart.rows.num_tokens, 0)
-    return Above(torch.empty_like(chart.alpha[:wide]), torch.empty_like(chart.children[:parts]), of_top, root)
+    wide, dtype = max(parts - chart.rows.num_tokens, 0), chart.alpha.dtype
+    of_children = torch.empty_like(chart.children[:parts], dtype=dtype)
+    return Above(torch.empty_like(chart.alpha[:wide]), of_children, of_top, root)
 
 
 def outside_sums(chart: Chart, above: Above, width: int, known: int = 0) -> None:
@@ -116,8 +118,9 @@ def _outside_sums(
     target = of_children + (first_row + row).to(tl.int64) * (2 * padded) + side * padded + ranks
     sums = tl.zeros([RANKS], tl.float32)
     if BEGUN:
-        sums += tl.load(target, mask=ranks < padded, other=0.0)
+        sums += tl.load(target, mask=(ranks < padded) & (end <= words), other=0.0)
     count = tl.minimum(tl.where(side == 0, words - end, begin), most)  # of parents
+    count = tl.where(end <= words, count, 0)  # what lies behind the end of its sentence has none
     for first in range(0, count, TERMS):
         t = first + 1 + tl.arange(0, TERMS)  # words of the sibling
         exists = t <= count
@@ -126,7 +129,8 @@ def _outside_sums(
         parent = tl.load(shift + width + t, mask=exists, other=0)
         parent += tl.load(before + parent_end, mask=exists, other=0) + place
         sibling = tl.load(shift + t, mask=exists, other=0) + tl.load(before + sibling_end, mask=exists, other=0) + place
-        derivative = _derivatives(of_alpha, of_whole, parent, exists, width + t == words, ranks, num_tokens, padded)
+        is_whole = (width + t == words) & (parent_end == words)
+        derivative = _derivatives(of_alpha, of_whole, parent, exists, is_whole, ranks, num_tokens, padded)
         at = sibling.to(tl.int64) * (2 * padded) + (1 - side) * padded
         mask = exists[:, None] & (ranks < padded)[None, :]
         entries = tl.load(children + at[:, None] + ranks[None, :], mask=mask, other=0.0)
@@ -143,7 +147,7 @@ def _derivatives(of_alpha, of_whole, parent, exists, is_whole, ranks, num_tokens
     """Rows of parents. Those of whole sentences are not stored: theirs is of_top * root."""
     at = (parent - num_tokens).to(tl.int64) * padded
     mask = (exists & (is_whole == 0))[:, None] & (ranks < padded)[None, :]
-    found = tl.load(of_alpha + at[:, None] + ranks[None, :], mask=mask, other=0.0)
+    found = tl.load(of_alpha + at[:, None] + ranks[None, :], mask=mask, other=0.0).to(tl.float32)
     return tl.where((exists & is_whole)[:, None], of_whole[None, :], found)
 
 
@@ -263,12 +267,15 @@ def outside_sums_by_torch(chart: Chart, above: Above, width: int) -> None:
         token = rows.num_before[width] + row - rows.offsets[width]
         place, end = int(rows.token_place[token]), int(rows.token_time[token]) + 1
         begin, words = end - width, int(rows.length[place])
+        if end > words:
+            above.children[row] = 0
+            continue
         total = torch.zeros(2, chart.padded, dtype=torch.float64, device=above.root.device)
         for j in range(end + 1, words + 1):
             total[0] += _share(chart, above, place, row, (begin, j), (end, j), 1)
         for i in range(begin):
             total[1] += _share(chart, above, place, row, (i, end), (i, begin), 0)
-        above.children[row] = total.float()
+        above.children[row] = total.to(above.children.dtype)
 
 
 def _share(

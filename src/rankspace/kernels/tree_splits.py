@@ -45,6 +45,7 @@ def split_sums(chart: Chart, width: int, known: int = 0) -> None:
         rows.shift,
         rows.token_place,
         rows.token_time,
+        rows.length,
         width,
         near,
         num_terms,
@@ -78,6 +79,7 @@ def _split_sums(
     shift,
     token_place,
     token_time,
+    length,
     width,
     near,
     num_terms,
@@ -98,11 +100,13 @@ def _split_sums(
     place = tl.load(token_place + first_token + tl.program_id(0))
     end = tl.load(token_time + first_token + tl.program_id(0)) + 1
     begin = end - width
+    is_span = end <= tl.load(length + place)  # else behind the end of its sentence: nothing
+    num_terms = tl.where(is_span, num_terms, 0)
     at_end = tl.load(before + end) + place
     target = alpha + (own - num_tokens).to(tl.int64) * padded + ranks
     if BEGUN:
-        sums = tl.load(target, mask=ranks < padded, other=0.0)
-        peak = tl.load(partial_base + own)
+        sums = tl.load(target, mask=(ranks < padded) & is_span, other=0.0).to(tl.float32)
+        peak = tl.load(partial_base + own, mask=is_span, other=2 * ZERO)
     else:
         sums = tl.zeros([RANKS], tl.float32)
         peak = tl.full([], 2 * ZERO, tl.int32)
@@ -143,7 +147,7 @@ def _split_sums(
     new_row = tl.load(shift + width - 1) + tl.load(before + end - 1) + place
     wrong |= _low(children, exponent, power, new_row, 0, ranks, rank, padded, LOWEST)
     wrong |= _low(children, exponent, power, tl.load(shift + width - 1) + at_end, 1, ranks, rank, padded, LOWEST)
-    tl.atomic_max(lost + place, 1, mask=wrong)
+    tl.atomic_max(lost + place, 1, mask=wrong & is_span)
 
 
 @triton.jit
@@ -248,6 +252,9 @@ def split_sums_by_torch(chart: Chart, width: int) -> None:
     for row in range(rows.offsets[width], rows.offsets[width + 1]):
         token = rows.num_before[width] + row - rows.offsets[width]
         place, end = int(rows.token_place[token]), int(rows.token_time[token]) + 1
+        if end > int(rows.length[place]):
+            chart.alpha[row - rows.num_tokens], chart.exponent[row], chart.power[row] = 0, zero, LEAST_POWER.value
+            continue
         cuts = torch.arange(end - width + 1, end, device=rows.shift.device)
         left = rows.shift[cuts - end + width] + rows.before[cuts] + place
         right = rows.shift[end - cuts] + rows.before[end] + place
@@ -258,9 +265,10 @@ def split_sums_by_torch(chart: Chart, width: int) -> None:
         if chart.weights is not None:
             factor, power = float(chart.weights.factor[row]), int(chart.weights.power[row])
         sums = sums * factor
-        divided = max(int(torch.frexp(sums.amax()).exponent), LEAST_POWER.value) if float(sums.amax()) else -102
+        highest = torch.frexp(sums.amax()).exponent if float(sums.amax()) else LEAST_POWER.value
+        divided = max(int(highest), LEAST_POWER.value)
         possible = float(sums.amax()) > 0 and peak > zero // 2
-        chart.alpha[row - rows.num_tokens] = (sums * 2.0**-divided).float()
+        chart.alpha[row - rows.num_tokens] = (sums * 2.0**-divided).to(chart.alpha.dtype)
         chart.exponent[row] = peak + power + divided if possible else zero
         chart.power[row] = divided
         for child, side in ((left[-1], 0), (right[0], 1)):

@@ -126,7 +126,7 @@ def tops_by_torch(
         if words < 2:
             continue
         row = int(rows.shift[words] + rows.before[words]) + place
-        top[place] = chart.alpha[row - rows.num_tokens] @ root
+        top[place] = chart.alpha[row - rows.num_tokens].float() @ root
         exponent = int(chart.exponent[row])
         if exponent == ZERO.value:
             continue
@@ -194,7 +194,7 @@ def top_slopes_by_torch(chart: Chart, results: Results, slopes: Float[Tensor, "b
 
 def root_gradient(chart: Chart, slopes: TopSlopes) -> Float[Tensor, "rank"]:
     """sum over sentences of of_top * alpha of the whole, times the unit."""
-    found = chart.alpha.new_empty(chart.rank)
+    found = torch.empty_like(slopes.of_top[:1]).expand(chart.rank).contiguous()
     block = 64
     _root_gradient[(triton.cdiv(chart.rank, block),)](
         chart.alpha,

@@ -100,7 +100,7 @@ def sum_by_word(
 ) -> Float[Tensor, "word both"]:
     """Derivatives of single words, times `unit`, summed for each distinct word in the order of the tokens: no atomics,
     the same bits every time."""
-    found = unit.new_empty(num_words, 2 * chart.rank, dtype=of_children.dtype)
+    found = unit.new_empty(num_words, 2 * chart.rank, dtype=torch.float32)
     ordered, tokens = torch.sort(token_word, stable=True)
     starts = torch.searchsorted(ordered, torch.arange(num_words + 1, device=ordered.device))
     block = min(BLOCK, triton.next_power_of_2(chart.padded))
@@ -165,7 +165,7 @@ def sum_by_word_by_torch(
 ) -> Float[Tensor, "word both"]:
     """What `sum_by_word` must equal."""
     count = chart.rows.num_tokens
-    rows = of_children[:count, :, : chart.rank].flatten(1) * torch.exp2(-chart.power[:count, None].float())
+    rows = of_children[:count, :, : chart.rank].flatten(1).float() * torch.exp2(-chart.power[:count, None].float())
     if chart.weights is not None:
         rows = rows * chart.weights.factor[:count, None]
     return torch.zeros_like(rows[:1]).repeat(num_words, 1).index_add(0, token_word, rows) * unit.to(rows.dtype)

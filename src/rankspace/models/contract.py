@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int32, Int64
+from jaxtyping import Bool, Float, Int, Int32, Int64
 from torch import Tensor, nn
 
 from rankspace.distributions.contract import Distribution
@@ -89,6 +89,20 @@ class Model(nn.Module, ABC):
         """log p of each sentence, differentiable in the weights."""
         posed = self.pose(words, lengths)
         return posed.distribution.log_prob(posed.words, posed.lengths)
+
+    def can_be_captured(self, device: torch.device) -> bool:
+        """Whether `padded_log_prob` runs on a device with the model's options."""
+        return False
+
+    def padded_log_prob(
+        self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
+    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
+
+        Shapes alone decide what is launched, and nothing waits for the device, so that one CUDA graph serves all
+        batches of a shape. Words after the end of a sentence are any words. The seed chooses what is dropped.
+        """
+        raise NotImplementedError(f"{self.NAME} has no kernels.")
 
     def loss(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
         """What training makes small: -log p of each sentence, or an upper bound of it (`BOUND`)."""

@@ -14,7 +14,7 @@ from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision
 from rankspace.models.fast_products import operand, product
 
-PORTION = 2**27  # logits computed at a time
+PORTION = 2**26  # logits computed at a time
 
 
 def log_words(

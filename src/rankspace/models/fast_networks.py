@@ -32,7 +32,7 @@ class _ResidualNetwork(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, precision: Precision, *weights: Tensor) -> Tensor:
         from rankspace.kernels.rectifying import plus_rectified
 
-        maps = [operand(weight, precision) for weight in weights]
+        maps = _operands(weights, precision)
         with torch.autocast(rows.device.type, enabled=False), tf32(precision == "high"):
             x = operand(rows, precision)
             h = torch.addmm(maps[1], x, maps[0].T)
@@ -71,6 +71,15 @@ def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
     first = passed_back(total, added, None, dtype)
     of_rows = product(first.passed, operand(maps[0], precision), precision)
     return of_rows, None, *_of_map(first, kept[0], precision), *of_maps
+
+
+def _operands(weights: tuple[Tensor, ...], precision: Precision) -> list[Tensor]:
+    """All weights as operands: rounded together, in two launches, not one by one."""
+    if precision != "medium":
+        return list(weights)
+    rounded = torch.cat([weight.flatten() for weight in weights]).bfloat16()
+    parts = rounded.split([weight.numel() for weight in weights])
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 
 def _of_map(passed: Any, inputs: Tensor, precision: Precision) -> tuple[Tensor, Tensor]:

@@ -4,18 +4,20 @@
 "high": one tf32 product. "medium": operands in bfloat16, sums in float32.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.inference import links
+from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision
 
 WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
 MIDDLE = 4096  # terms that the matrix units sum before the sum is rounded properly: they cut off what they cannot hold
-ROUNDS_LATE = torch.__version__ >= "2.8"  # products of bfloat16 can be had in float32; else in tf32, as exact
 TRUNCATED = -(2**13)  # keeps the bits of a float32 that tf32 has
 
 
@@ -31,10 +33,38 @@ def product(
     if a.device.type != "cuda":
         return a.float() @ b.float()
     if precision == "medium":
-        return torch.mm(a, b, out_dtype=torch.float32) if ROUNDS_LATE else _plain(a.float(), b.float(), True)
+        return links.product(a, b, precision)
     if precision == "highest":
         return _three_products(a, b) if min(a.shape[0], b.shape[1]) >= WORTH else _plain(a, b, False)
     return _plain(a, b, True)
+
+
+def meeting(
+    rows: Float[Tensor, "row middle"], others: Float[Tensor, "other middle"], precision: Precision
+) -> Float[Tensor, "row other"]:
+    """rows @ others^T in float32, for tables in float32; differentiable, by products of the same precision."""
+    apply: Callable[..., Tensor] = _Meeting.apply
+    return apply(rows, others, precision)
+
+
+class _Meeting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, others: Tensor, precision: Precision) -> Tensor:
+        kept = operand(rows, precision), operand(others, precision)
+        ctx.save_for_backward(*kept)
+        ctx.precision = precision
+        with torch.autocast(rows.device.type, enabled=False):
+            return product(kept[0], kept[1].T, precision)
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+        rows, others = ctx.saved_tensors
+        with torch.autocast(slopes.device.type, enabled=False):
+            given = operand(slopes, ctx.precision)
+            of_rows = product(given, others, ctx.precision) if ctx.needs_input_grad[0] else None
+            of_others = product(given.T, rows, ctx.precision) if ctx.needs_input_grad[1] else None
+        return of_rows, of_others, None
 
 
 def rounded_product(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision) -> Tensor:

@@ -18,12 +18,14 @@ def rank_hmm_log_prob(
     layout: Ragged,
     precision: Precision,
     seed: Int[Tensor, ""],
+    true_lengths: Int[Tensor, "batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
 
     Does what `RankHMM.log_prob` does in rank order, without a look at the distinct words of the batch. The seed, a
     number on the device, chooses the entries that are left out in training. Words have the precision "high" where
-    "medium" is asked for: what a logit is off by, log p is off by for each word.
+    "medium" is asked for: what a logit is off by, log p is off by for each word. `true_lengths` are those of sentences
+    that are shorter than in the layout.
     """
     dropout = model.settings["dropout"] if model.training else 0.0
     tokens = layout.pack(words)
@@ -40,6 +42,7 @@ def rank_hmm_log_prob(
         precision,
         dropout,
         seed,
+        true_lengths,
     )
 
 
@@ -48,6 +51,11 @@ def _start(model: Any, dropout: float, precision: Precision) -> Float[Tensor, "s
     if model.settings["start"] == "ranks":
         return None
     rows = nn.functional.dropout(model.starts, dropout, model.training)
-    hidden = residual_network(model.start.network, rows, precision).float()
-    logits: Tensor = hidden @ model.start.start[0]
+    return chosen(model.start, rows, precision)
+
+
+def chosen(choice: Any, rows: Float[Tensor, "row size"], precision: Precision) -> Float[Tensor, "row"]:
+    """Probabilities of a `Choice` among rows."""
+    hidden = residual_network(choice.network, rows, precision).float()
+    logits: Tensor = hidden @ choice.start[0]
     return logits.softmax(0)

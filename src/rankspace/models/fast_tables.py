@@ -4,12 +4,15 @@ Logits and slopes exist for a portion of the rows at a time; only p is kept.
 """
 
 from collections.abc import Callable
+from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision
-from rankspace.models.fast_products import aligned, product
+from rankspace.models.fast_products import aligned, operand, product
 
 PORTION = 2**27  # logits computed at a time
 
@@ -21,14 +24,18 @@ def table(
     dropout: float,
     seed: Int[Tensor, ""],
     number: int,
+    bias: Float[Tensor, "column"] | None = None,
 ) -> Float[Tensor, "row column"]:
     """Probabilities in the dtype of the embeddings, which are operands of the precision. Entries are left out with
-    probability `dropout`, chosen by the seed and the number of the table. 2 * row * column * size flops."""
+    probability `dropout`, chosen by the seed and the number of the table; a bias, in float32, is added to the logits.
+    2 * row * column * size flops."""
     from rankspace.kernels.table_softmax import softmax_rows
 
     found = aligned(len(rows), len(columns), rows)
     for part in portions(len(rows), len(columns)):
         logits = product(rows[part], columns.T, precision)
+        if bias is not None:
+            logits += bias
         softmax_rows(logits, found[part], seed, dropout, number, part.start)
     return found
 
@@ -41,19 +48,72 @@ def embedding_gradients(
     precision: Precision,
     last: Float[Tensor, "1 column"] | None = None,
 ) -> tuple[Float[Tensor, "row size"], Float[Tensor, "column size"]]:
-    """Derivatives with respect to both embeddings; `slopes` gives those with respect to some rows of p, but for the
-    last one if that is given apart: a row more would leave products without the alignment they are fast with."""
+    """Derivatives with respect to both embeddings; see `logit_gradients`."""
+    of_logits = logit_gradients(slopes, probabilities, last)
+    return product(of_logits, columns, precision), product(of_logits.T, rows, precision)
+
+
+def logit_gradients(
+    slopes: Callable[[slice], Float[Tensor, "_ column"]],
+    probabilities: Float[Tensor, "row column"],
+    last: Float[Tensor, "1 column"] | None = None,
+) -> Float[Tensor, "row column"]:
+    """Derivatives with respect to the logits, in the dtype of p; `slopes` gives those with respect to some rows of p,
+    but for the last one if that is given apart: a row more would leave products without the alignment they are fast
+    with."""
     from rankspace.kernels.table_softmax import softmax_rows_backward
 
-    of_logits = aligned(len(rows), len(columns), probabilities)
-    for part in portions(len(rows) - (last is not None), len(columns)):
+    num_rows, num_columns = probabilities.shape
+    of_logits = aligned(num_rows, num_columns, probabilities)
+    for part in portions(num_rows - (last is not None), num_columns):
         softmax_rows_backward(slopes(part), probabilities[part], of_logits[part])
     if last is not None:
         softmax_rows_backward(last, probabilities[-1:], of_logits[-1:])
-    return product(of_logits, columns, precision), product(of_logits.T, rows, precision)
+    return of_logits
 
 
 def portions(num_rows: int, num_columns: int) -> list[slice]:
     """Rows, a portion at a time; all but the last a multiple of 128, which fills the tiles of products."""
     step = max(128, PORTION // max(1, num_columns) // 128 * 128)
     return [slice(first, min(first + step, num_rows)) for first in range(0, num_rows, step)]
+
+
+def conditional(
+    rows: Float[Tensor, "row size"], columns: Float[Tensor, "column size"], precision: Precision, padding: int = 0
+) -> Float[Tensor, "row column"]:
+    """softmax over columns of row . column, in the dtype of operands of the precision; differentiable. The last columns
+    of all, as many as `padding` says, have no probability: products are fast at multiples of eight."""
+    apply: Callable[..., Tensor] = _Conditional.apply
+    return apply(rows, columns, precision, padding)
+
+
+class _Conditional(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, columns: Tensor, precision: Precision, padding: int) -> Tensor:
+        from rankspace.kernels.table_softmax import softmax_rows
+
+        sources, targets = operand(rows, precision), operand(columns, precision)
+        nothing, count = torch.zeros((), dtype=torch.int64, device=rows.device), len(columns) - padding
+        found = aligned(len(rows), len(columns), sources)
+        found[:, count:] = 0
+        with torch.autocast(rows.device.type, enabled=False):
+            for part in portions(len(rows), len(columns)):
+                logits = product(sources[part], targets.T, precision)
+                softmax_rows(logits[:, :count], found[part, :count], nothing)
+        ctx.save_for_backward(sources, targets, found)
+        ctx.precision, ctx.count = precision, count
+        return found
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+        from rankspace.kernels.table_softmax import softmax_rows_backward
+
+        sources, targets, found = ctx.saved_tensors
+        count, slopes = ctx.count, slopes.contiguous()
+        of_logits = aligned(len(found), found.shape[1], found)
+        of_logits[:, count:] = 0
+        softmax_rows_backward(slopes[:, :count], found[:, :count], of_logits[:, :count])
+        with torch.autocast(slopes.device.type, enabled=False):
+            of_rows = product(of_logits, targets, ctx.precision)
+            return of_rows, product(of_logits.T, sources, ctx.precision), None, None

@@ -2,16 +2,18 @@
 
 from typing import ClassVar, Literal
 
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.distributions import LHMM
-from rankspace.models.contract import Model
+from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_lhmm import lhmm_log_prob
+from rankspace.models.fast_model import FastChain
 from rankspace.models.networks import ResidualNetwork, embedding, kept_rows
 from rankspace.models.parts import Choice, Emission
 
 
-class NeuralLHMM(Model):
+class NeuralLHMM(FastChain):
     """A state leads to ranks by one residual network and is led to by another: with x_iq = u_q . f_1(w_i) and y_qj =
     u_q . f_2(w_j),
 
@@ -24,7 +26,7 @@ class NeuralLHMM(Model):
 
     NAME: ClassVar = "lhmm"
     ABOUT: ClassVar = "HMM with a low-rank transition, words on states (Chiu, Deng, Rush 2021)"
-    KIND = "chain"
+    ORDER: ClassVar = "state"
 
     def __init__(
         self,
@@ -50,3 +52,12 @@ class NeuralLHMM(Model):
         if self.settings["form"] == "features":
             return LHMM.from_features(start, to_rank, to_state, emission, **options)
         return LHMM(start, to_rank.log_softmax(1), to_state.log_softmax(1), emission, **options)
+
+    def log_prob_by_kernels(
+        self,
+        words: Int[Tensor, "batch length"],
+        layout: Ragged,
+        seed: Int[Tensor, ""],
+        true_lengths: Int[Tensor, "batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        return lhmm_log_prob(self, words, layout, self.precision, seed, true_lengths)

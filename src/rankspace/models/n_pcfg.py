@@ -2,11 +2,18 @@
 
 from typing import ClassVar, NamedTuple
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankspace.distributions import PCFG
+from rankspace.inference.backends import missing
+from rankspace.inference.links import Precision
+from rankspace.inference.ragged import ragged
+from rankspace.inference.tree.dense_triton import Setting, dense_log_z_by_kernels
 from rankspace.models.contract import Model
+from rankspace.models.fast_emission import log_words
+from rankspace.models.fast_networks import residual_network
 from rankspace.models.networks import embedding
 from rankspace.models.parts import Emission, Pairs, Root
 
@@ -52,3 +59,27 @@ class NPCFG(Model):
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> PCFG:
         return PCFG(*self.grammar(words), validate=False, **self.options)
+
+    def can_be_captured(self, device: torch.device) -> bool:
+        plain = self.options.get("backend", "auto") in ("auto", "triton")
+        return plain and not missing(device) and all(each.dtype == torch.float32 for each in self.parameters())
+
+    def padded_log_prob(
+        self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
+    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        """Emissions are those of the tokens of the batch, each with a row of its own. Nothing is dropped."""
+        batch, length = words.shape
+        layout = ragged((length,) * batch, words.device)
+        precision: Precision = self.options.get("precision", "highest")
+        log_emitted = self._log_words(layout.pack(words), precision)
+        grammar = self.grammar
+        rule, root = grammar.rules(grammar.nonterminals).exp(), grammar.root().exp()
+        return dense_log_z_by_kernels(rule, root, log_emitted, Setting(layout, lengths, precision))
+
+    def _log_words(self, tokens: Int[Tensor, "token"], precision: Precision) -> Float[Tensor, "token preterminal"]:
+        """As `Emission`. Precision is "high" where "medium" is asked for: what a logit is off by, log p is for each
+        word."""
+        precision = "high" if precision == "medium" else precision
+        network, vocabulary = self.grammar.emission.network, self.grammar.emission.words
+        hidden = residual_network(network, self.grammar.preterminals, precision)
+        return log_words(hidden, vocabulary.weight, vocabulary.bias, tokens, precision)

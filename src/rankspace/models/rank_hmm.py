@@ -3,17 +3,19 @@
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankspace.distributions import RankSpaceHMM
-from rankspace.models.contract import Model
+from rankspace.inference.ragged import Ragged
 from rankspace.models.emission import log_emission
+from rankspace.models.fast_model import FastChain
+from rankspace.models.fast_rank_hmm import rank_hmm_log_prob
 from rankspace.models.networks import ResidualNetwork, embedding, log_softmax_dropped
 from rankspace.models.parts import Choice, surely_last
 
 
-class RankHMM(Model):
+class RankHMM(FastChain):
     """Two state embeddings meet one projection to ranks, u_H; words and start come from residual networks.
 
     `dropout` acts on the start embeddings and on the entries of U and V (`log_softmax_dropped`). `start="ranks"` has no
@@ -24,7 +26,7 @@ class RankHMM(Model):
 
     NAME: ClassVar = "rank-hmm"
     ABOUT: ClassVar = "low-rank HMM in rank space (Yang, Liu, Tu 2022)"
-    KIND = "chain"
+    ORDER: ClassVar = "rank"
 
     def __init__(
         self,
@@ -53,6 +55,15 @@ class RankHMM(Model):
         to_state = log_softmax_dropped(self._to_state_logits(), dropout, training)
         emission = log_emission(self.emitters, self.word_network(self.words), words=words)
         return RankSpaceHMM(self._log_start(), to_rank, to_state, emission, **self.chain_options(words))
+
+    def log_prob_by_kernels(
+        self,
+        words: Int[Tensor, "batch length"],
+        layout: Ragged,
+        seed: Int[Tensor, ""],
+        true_lengths: Int[Tensor, "batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        return rank_hmm_log_prob(self, words, layout, self.precision, seed, true_lengths)
 
     def _to_state_logits(self) -> Float[Tensor, "rank state"]:
         logits: Tensor = self.ranks @ self.to_states.T

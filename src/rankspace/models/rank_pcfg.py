@@ -3,27 +3,25 @@
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Int
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 
-from rankspace.distributions import RankSpacePCFG
-from rankspace.models.contract import Model
+from rankspace.models.arithmetic import Arithmetic
+from rankspace.models.low_rank_trees import LowRankTreeModel, Table, TreeTables
 from rankspace.models.networks import Initial, ResidualNetwork, embedding
-from rankspace.models.parts import Choice, Emission, surely_last
+from rankspace.models.parts import Choice, Emission
 
 
-class RankPCFG(Model):
+class RankPCFG(LowRankTreeModel):
     """All factors from symbol embeddings; one projection to ranks, u_H, is shared by head, left and right.
 
     Preterminal embeddings are shared by the emissions and the children. f_1, f_2, f_3 are residual networks like h_1
     and h_2. `start="ranks"` has no start vector over nonterminals: the root is a symbol of its own, the last
-    nonterminal, which nothing rewrites to, and the first rank is drawn from its head. Every normalisation runs along
-    the contiguous last axis.
+    nonterminal, which nothing rewrites to, and the first rank is drawn from its head.
     """
 
     NAME: ClassVar = "rank-pcfg"
     ABOUT: ClassVar = "low-rank PCFG in rank space (Yang, Liu, Tu 2022)"
-    KIND = "tree"
 
     def __init__(
         self,
@@ -52,21 +50,25 @@ class RankPCFG(Model):
         if start == "states":
             self.root = Choice(size)  # h_1, u_S
 
-    def forward(self, words: Int[Tensor, "word"] | None = None) -> RankSpacePCFG:
+    def tables(self, words: Int[Tensor, "word"] | None, by: Arithmetic) -> TreeTables:
         nonterminals, preterminals = self.symbols.tensor_split([self.num_nonterminals])
-        head = (self.head_network(nonterminals) @ self.ranks.T).log_softmax(1)
-        left, right = (self._children(network) for network in (self.left_network, self.right_network))
-        emission = self.emission(preterminals, words)
-        return RankSpacePCFG(self._log_root(), head, left, right, emission, validate=False, **self.options)
+        head = Table(by.network(self.head_network, nonterminals), self.ranks)
+        left, right = (
+            Table(self.ranks, by.network(network, self._children()))
+            for network in (self.left_network, self.right_network)
+        )
+        return TreeTables(
+            self._root(nonterminals, by), head, left, right, by.log_words(self.emission, preterminals, words)
+        )
 
-    def _log_root(self) -> Tensor:
-        if self.settings["start"] == "states":
-            found: Tensor = self.root(self.symbols[: self.num_nonterminals])
-            return found
-        return surely_last(self.num_nonterminals, self.symbols)
-
-    def _children(self, network: nn.Module) -> Tensor:
-        logits: Tensor = self.ranks @ network(self.symbols).T
+    def _root(self, nonterminals: Float[Tensor, "symbol size"], by: Arithmetic) -> Float[Tensor, "symbol"] | None:
         if self.settings["start"] == "ranks":
-            logits[:, self.num_nonterminals - 1] = -torch.inf  # nothing leads to the root
-        return logits.log_softmax(1)
+            return None
+        return by.meeting(by.network(self.root.network, nonterminals), self.root.start)[:, 0]
+
+    def _children(self) -> Float[Tensor, "child size"]:
+        """All symbols but a root that nothing rewrites to."""
+        if self.settings["start"] == "states":
+            return self.symbols
+        root = self.num_nonterminals - 1
+        return torch.cat([self.symbols[:root], self.symbols[root + 1 :]])

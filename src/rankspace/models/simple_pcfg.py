@@ -6,8 +6,8 @@ from typing import ClassVar, NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rankspace.distributions import SimplePCFG
-from rankspace.models.contract import Model
+from rankspace.models.arithmetic import Arithmetic
+from rankspace.models.low_rank_trees import LowRankTreeModel, Table, TreeTables
 from rankspace.models.networks import JoinedLinear, JoinedNetwork, embedding
 from rankspace.models.parts import Emission, Root
 
@@ -41,6 +41,13 @@ class Child(nn.Module):
         logits: Tensor = parents @ self.network(symbols, z).mT
         return logits.log_softmax(-1)
 
+    def table(
+        self, nonterminals: Float[Tensor, "nonterminal size"], symbols: Float[Tensor, "symbol size"], by: Arithmetic
+    ) -> Table:
+        """The same without latent vectors."""
+        parents = by.meeting(nonterminals, self.parent.of_row.weight) + self.parent.of_row.bias
+        return Table(parents / math.sqrt(symbols.shape[1]), by.network(self.network, symbols))
+
 
 class SimpleGrammar(nn.Module):
     """Root, children and words from embeddings of symbols, each joined with a latent vector if there are any."""
@@ -62,16 +69,18 @@ class SimpleGrammar(nn.Module):
         return Tables(self.root(z), left, right, self.emission(preterminals, words, z))
 
 
-class SimpleNPCFG(Model):
+class SimpleNPCFG(LowRankTreeModel):
     """p(A -> B C) = left[A, B] right[A, C], each by a projection of w_A and a residual network of the child."""
 
     NAME: ClassVar = "simple-pcfg"
     ABOUT: ClassVar = "PCFG with independent children, SN-PCFG (Liu, Yang, Kim, Tu 2023)"
-    KIND = "tree"
 
     def __init__(self, vocabulary: int, nonterminals: int = 4096, preterminals: int = 8192, size: int = 512) -> None:
         super().__init__(vocabulary=vocabulary, nonterminals=nonterminals, preterminals=preterminals, size=size)
         self.grammar = SimpleGrammar(**self.settings)
 
-    def forward(self, words: Int[Tensor, "word"] | None = None) -> SimplePCFG:
-        return SimplePCFG(*self.grammar(words), validate=False, **self.options)
+    def tables(self, words: Int[Tensor, "word"] | None, by: Arithmetic) -> TreeTables:
+        grammar, symbols = self.grammar, self.grammar.symbols
+        nonterminals, preterminals = symbols.tensor_split([grammar.num_nonterminals])
+        left, right = (child.table(nonterminals, symbols, by) for child in (grammar.left, grammar.right))
+        return TreeTables(grammar.root(), None, left, right, by.log_words(grammar.emission, preterminals, words))

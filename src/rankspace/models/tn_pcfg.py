@@ -5,26 +5,25 @@ from typing import ClassVar
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rankspace.distributions import RankSpacePCFG
-from rankspace.models.contract import Model
+from rankspace.models.arithmetic import Arithmetic
+from rankspace.models.low_rank_trees import LowRankTreeModel, Table, TreeTables
 from rankspace.models.networks import embedding, initialise_matrices
 from rankspace.models.parts import Emission, Root
 
 
 class ToRanks(nn.Module):
-    """u_q . ReLU(A w_l + b) for every rank q and symbol l, [rank, symbol]."""
+    """ReLU(A w_l + b), which meets the embedding u_q of every rank q."""
 
     def __init__(self, size: int, rank: int) -> None:
         super().__init__()
         self.first, self.ranks = nn.Linear(size, size), embedding(rank, size)
         initialise_matrices(self.first)
 
-    def forward(self, symbols: Float[Tensor, "symbol size"]) -> Float[Tensor, "rank symbol"]:
-        hidden: Tensor = self.first(symbols).relu()
-        return self.ranks @ hidden.T
+    def forward(self, symbols: Float[Tensor, "symbol size"], by: Arithmetic) -> Float[Tensor, "symbol size"]:
+        return (by.meeting(symbols, self.first.weight) + self.first.bias).relu()
 
 
-class TNPCFG(Model):
+class TNPCFG(LowRankTreeModel):
     """As `rank-pcfg` in what it distributes, with a projection to ranks of its own for head, left and right.
 
     The root is chosen by a residual network of one embedding. With `options["order"] = "state"` it also computes in
@@ -33,7 +32,6 @@ class TNPCFG(Model):
 
     NAME: ClassVar = "tn-pcfg"
     ABOUT: ClassVar = "PCFG with a decomposed rule tensor (Yang, Zhao, Tu 2021)"
-    KIND = "tree"
 
     def __init__(
         self, vocabulary: int, nonterminals: int = 250, preterminals: int = 500, rank: int = 200, size: int = 256
@@ -45,9 +43,8 @@ class TNPCFG(Model):
         self.head, self.left, self.right = (ToRanks(size, rank) for _ in range(3))
         self.root, self.emission = Root(size, nonterminals), Emission(size, vocabulary)
 
-    def forward(self, words: Int[Tensor, "word"] | None = None) -> RankSpacePCFG:
+    def tables(self, words: Int[Tensor, "word"] | None, by: Arithmetic) -> TreeTables:
         nonterminals, preterminals = self.symbols.tensor_split([self.settings["nonterminals"]])
-        head = self.head(nonterminals).T.contiguous().log_softmax(1)
-        left, right = (project(self.symbols).log_softmax(1) for project in (self.left, self.right))
-        emission = self.emission(preterminals, words)
-        return RankSpacePCFG(self.root(), head, left, right, emission, validate=False, **self.options)
+        head = Table(self.head(nonterminals, by), self.head.ranks)
+        left, right = (Table(project.ranks, project(self.symbols, by)) for project in (self.left, self.right))
+        return TreeTables(self.root(), head, left, right, by.log_words(self.emission, preterminals, words))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rankspace.errors import FormatError, RankspaceError
-from rankspace.models import MODELS, describe
 from rankspace.training.conflicts import check_measures, check_optimiser
+from rankspace.training.model_settings import defaults_of, is_bound
 from rankspace.training.options import Value, checked, unknown_key
 from rankspace.training.sections import (
     BatchesConfig,
@@ -46,7 +46,7 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
-        model, defaults = self.model, describe(self.model.name).settings  # raises for a model that does not exist
+        model, defaults = self.model, defaults_of(self.model.name)  # raises for a model that does not exist
         known = {name: value for name, value in defaults.items() if name not in FROM_DATA}
         for name in model.settings:
             if name not in known:
@@ -55,7 +55,7 @@ class Config:
         check_optimiser(
             model.name, self.optimiser, self.em, self.schedule, self.evaluation.every_steps, self.run.max_steps
         )
-        check_measures(model.name, MODELS[model.name].BOUND, self.objective, self.evaluation)
+        check_measures(model.name, is_bound(model.name), self.objective, self.evaluation)
 
     def changed(self, changes: Mapping[str, Any]) -> "Config":
         """With other values for some keys, section.key. Raises RankspaceError, naming the nearest key."""
@@ -181,7 +181,7 @@ def _merged_model(model: ModelConfig, table: Any) -> ModelConfig:
         raise RankspaceError(f"config: model is {table!r}; give a section with a name.")
     settings = dict(table)
     name = settings.pop("name", model.name)
-    known = describe(name).settings
+    known = defaults_of(name)
     for key, value in settings.items():
         if key in known:
             settings[key] = _setting(f"model.{key}", value, known[key])

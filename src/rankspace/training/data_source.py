@@ -1,11 +1,12 @@
 """The data of a run: a prepared folder, or the synthetic treebank made on the fly."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rankspace.data.encoding import Encoder, Names
 from rankspace.data.preparation import make_card
-from rankspace.data.prepared import PreparedData, load_prepared, sha256
+from rankspace.data.prepared import PreparedData, load_card, load_prepared, missing_split, sha256
 from rankspace.data.preprocessing import Preprocessing
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import RankspaceError
@@ -21,14 +22,27 @@ def load_data(source: str) -> PreparedData:
 
     Raises FormatError for a folder that is no prepared data, RankspaceError for a number that is none.
     """
+    size = _num_sentences(source)
+    return load_prepared(Path(source)) if size is None else synthetic_data(size)
+
+
+def check_source(source: str, split: str) -> None:
+    """Raises what `load_data`, and asking it for a split, would; reads a card at most."""
+    splits = SEEDS if _num_sentences(source) is not None else load_card(Path(source)).get("splits")
+    if isinstance(splits, Mapping) and split not in splits:
+        raise missing_split(split, splits)
+
+
+def _num_sentences(source: str) -> int | None:
+    """Of synthetic data; None for a folder."""
     name, colon, size = source.partition(":")
     if name != SYNTHETIC:
         if not source:
             raise RankspaceError("train: there are no data; give a prepared folder, synthetic or synthetic:SENTENCES.")
-        return load_prepared(Path(source))
+        return None
     if colon and not (size.isascii() and size.isdigit() and int(size) > 0):
         raise RankspaceError(f"train: {source!r} has no number of sentences; write synthetic:2000.")
-    return synthetic_data(int(size) if colon else DEFAULT_SIZE)
+    return int(size) if colon else DEFAULT_SIZE
 
 
 def synthetic_data(num_sentences: int, max_length: int = LONGEST) -> PreparedData:

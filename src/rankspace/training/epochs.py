@@ -22,6 +22,7 @@ class Share(NamedTuple):
 
     words: Int[Tensor, "batch length"]
     lengths: tuple[int, ...]
+    device_lengths: Int[Tensor, "batch"]  # the same, beside the words
     counts: Float[Tensor, "batch"]  # 1; 0 for a sentence that stands in where a process has none of its own
     predictions: Float[Tensor, "batch"]  # words of each with <eos>, which perplexity counts for trees too
     scale: float  # what the sum of the losses is multiplied by
@@ -102,9 +103,18 @@ class Epochs:
         counts = torch.full((len(own),), 1.0 - stands_in)
         predictions = torch.from_numpy(self.corpus.lengths[own] + 1).float()
         words, lengths, _ = batches.batch(own)
-        words, counts, predictions = (self._sent(tensor) for tensor in (words, counts, predictions))
         total = int(self.corpus.lengths[numbers].sum()) + len(numbers)
-        return Share(words, tuple(lengths.tolist()), counts, predictions, scale, stands_in, len(numbers), total)
+        return Share(
+            self._sent(words),
+            tuple(lengths.tolist()),
+            self._sent(lengths),
+            self._sent(counts),
+            self._sent(predictions),
+            scale,
+            stands_in,
+            len(numbers),
+            total,
+        )
 
     def _sent(self, tensor: Tensor) -> Tensor:
         """On the device, without waiting for it."""

@@ -1,7 +1,10 @@
 """Signals that ask a run to stop: it finishes its step, saves, and says how to go on."""
 
+import os
 import signal
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -15,7 +18,8 @@ class InterruptionError(Exception):
 
 
 class Interruption:
-    """Within, the first SIGINT or SIGTERM is only taken note of; the second acts as it would without.
+    """Within, the first SIGINT or SIGTERM is only taken note of, and a line on stderr says so; the second acts as it
+    would without.
 
     Where signals cannot be caught, as in threads, nothing changes.
     """
@@ -40,6 +44,15 @@ class Interruption:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = number
         self._restore()
+        if os.environ.get("RANK", "0") == "0":
+            with suppress(RuntimeError):  # the signal came in the middle of another line
+                print(self._announcement(), file=sys.stderr, flush=True)
+
+    @staticmethod
+    def _announcement() -> str:
+        """Several processes look at signals where they log alone."""
+        place = "this step" if os.environ.get("WORLD_SIZE", "1") == "1" else "the next step that is logged"
+        return f"stopping after {place}; a second signal ends the run at once, without saving"
 
     def _restore(self) -> None:
         while self._before:

@@ -43,6 +43,13 @@ class Keeper:
         if self.tracker is not None:
             self.tracker.add(record)
 
+    def end(self, record: Mapping[str, Any]) -> None:
+        """The line of metrics.jsonl that a run ends with, of its best checkpoint on the test split."""
+        if self.run is not None:
+            self.run.end_metrics(record)
+        if self.tracker is not None:
+            self.tracker.add({**record, "step": self._last_step})  # to trackers steps do not go back
+
     def result(self, **entries: Any) -> None:
         """Entries of the results on the card."""
         if self.run is not None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rankspace.data.prepared import PreparedData
 from rankspace.models import Model
+from rankspace.training.captured import CapturedStep
 from rankspace.training.checkpoints import Checkpoint
 from rankspace.training.config import Config
 from rankspace.training.em import EMStep
@@ -110,7 +111,11 @@ class Trainer:
     def _train_epoch(self, interruption: Interruption) -> None:
         """What is left of the current epoch."""
         for shares in self.epochs.steps(self.batches):
+            rate = self._coming_rate()
             self._train_step(shares)
+            if self.batches.position >= len(self.batches) and self.progress.step % self.config.run.log_every:
+                self._log(rate)  # what an epoch leaves over is a record too, before it is evaluated
+                self.display.advance(self.epochs_done, self.record)
             self._attend(interruption)
             if self.progress.stopped or self._out_of_steps:
                 break
@@ -131,6 +136,11 @@ class Trainer:
         if progress.step % self.config.run.log_every == 0:
             self._log(rate)
         self.display.advance(progress.epoch + done, self.record)
+
+    def _coming_rate(self) -> float:
+        """The learning rate of the step whose batches have just been taken."""
+        done = self._share_done(self.batches.position / len(self.batches))
+        return self.schedule.learning_rate(self.progress.step, done)
 
     def _share_done(self, of_epoch: float) -> float:
         """The share of the run that is done."""
@@ -267,6 +277,9 @@ class Trainer:
 def _make_step(config: Config, model: Model, processes: Processes) -> Step:
     if config.optimiser.name == "em":
         return EMStep(model, config.em, processes)
+    device = processes.device
+    if device.type == "cuda" and processes.world == 1 and model.can_be_captured(device):
+        return CapturedStep(model, config.optimiser, processes)
     return GradientStep(model, config.optimiser, processes)
 
 

@@ -11,14 +11,24 @@ from torch import Tensor, nn
 from rankspace.training.sections import OptimiserConfig, ScheduleConfig
 
 
-def make_optimiser(config: OptimiserConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """Adam, or AdamW with its weight decay, in one pass over each weight."""
-    betas = config.beta1, config.beta2
+def make_optimiser(config: OptimiserConfig, model: nn.Module, captured: bool = False) -> torch.optim.Optimizer:
+    """Adam, or AdamW with its weight decay, in one pass over each weight. If it is to be captured in a CUDA graph, its
+    learning rate is a number on the device."""
+    betas, rate = (config.beta1, config.beta2), config.learning_rate
+    options: dict[str, Any] = {"fused": True, "capturable": captured}
+    if captured:
+        rate = torch.tensor(rate, device=next(model.parameters()).device)  # type: ignore[assignment]
     if config.name == "adamw":
-        return torch.optim.AdamW(
-            model.parameters(), config.learning_rate, betas, weight_decay=config.weight_decay, fused=True
-        )
-    return torch.optim.Adam(model.parameters(), config.learning_rate, betas, fused=True)
+        return torch.optim.AdamW(model.parameters(), rate, betas, weight_decay=config.weight_decay, **options)
+    return torch.optim.Adam(model.parameters(), rate, betas, **options)
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

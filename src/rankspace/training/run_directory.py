@@ -3,22 +3,26 @@
 config.toml     the complete configuration
 card.json       format, version, model and settings, data, environment, results so far
 vocabulary.txt  one word a line
-metrics.jsonl   one JSON object for each logged step and each evaluation
+metrics.jsonl   one JSON object for each logged step and each evaluation, last that of the test split
 curves.png      the same as a picture
 checkpoints/    last, previous and best
+
+Torch is imported with the first checkpoint that is read or written.
 """
 
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import FormatError
 from rankspace.files import flush, read_card, whole_directory, whole_file
-from rankspace.training.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+
+if TYPE_CHECKING:
+    from rankspace.training.checkpoints import Checkpoint
 
 FORMAT = "rankspace run"
 VERSION = 1
@@ -26,6 +30,7 @@ CARD, CONFIG, VOCABULARY, METRICS = "card.json", "config.toml", "vocabulary.txt"
 CURVES = "curves.png"
 CHECKPOINTS = "checkpoints"
 TRAINING = "train"  # what records of training have for a split
+FINAL = "final"  # what marks the record of the test split, which is of the best checkpoint
 NAMES = ("best", "last", "previous")
 
 
@@ -42,7 +47,7 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, path: Path, config: str, card: Mapping[str, Any], vocabulary: Vocabulary, first: Checkpoint
+        cls, path: Path, config: str, card: Mapping[str, Any], vocabulary: Vocabulary, first: "Checkpoint"
     ) -> "RunDirectory":
         """Writes the folder, with a first checkpoint, whole or not at all. Raises FormatError if it exists."""
         cls.refuse(path)
@@ -92,7 +97,7 @@ class RunDirectory:
 
     # Checkpoints.
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: "Checkpoint") -> None:
         """The checkpoint becomes `last`, and what was last `previous`."""
         flush(self.path / METRICS)  # resuming makes no records again that are before the checkpoint
         fresh, last, previous = self._written(checkpoint), self._place("last"), self._place("previous")
@@ -105,7 +110,7 @@ class RunDirectory:
         os.rename(fresh, last)
         self._settle(hidden)
 
-    def save_best(self, checkpoint: Checkpoint) -> None:
+    def save_best(self, checkpoint: "Checkpoint") -> None:
         """The checkpoint becomes `best`."""
         fresh, best, hidden = self._written(checkpoint), self._place("best"), self._hidden("best")
         if best.exists():
@@ -114,16 +119,18 @@ class RunDirectory:
         os.rename(fresh, best)
         self._settle(hidden)
 
-    def read(self, name: str = "best", device: str = "cpu", *, resuming: bool = False) -> Checkpoint:
+    def read(self, name: str = "best", device: str = "cpu", *, resuming: bool = False) -> "Checkpoint":
         """A checkpoint by name; before there is a best one, or a previous one, the last.
 
         Raises FormatError for a name that does not exist and for a checkpoint that cannot be read.
         """
+        from rankspace.training.checkpoints import read_checkpoint
+
         if name not in NAMES:
             raise FormatError(f"{self.path}: there is no checkpoint {name!r}; there are {', '.join(NAMES)}.")
         return read_checkpoint(self.found(name), device, resuming=resuming)
 
-    def read_good(self, name: str, device: str = "cpu", *, resuming: bool = False) -> tuple[Checkpoint, str | None]:
+    def read_good(self, name: str, device: str = "cpu", *, resuming: bool = False) -> "tuple[Checkpoint, str | None]":
         """The checkpoint, or the first other one that can be read, and then what is wrong and which was taken."""
         known = ("last", "previous") if resuming else ("last", "previous", "best")
         order = (name, *(other for other in known if other != name))
@@ -144,7 +151,9 @@ class RunDirectory:
         ways = [self._place(name), self._hidden(name), *map(self._place, others)]
         return next((way for way in ways if way.exists()), ways[0])
 
-    def _written(self, checkpoint: Checkpoint) -> Path:
+    def _written(self, checkpoint: "Checkpoint") -> Path:
+        from rankspace.training.checkpoints import write_checkpoint
+
         fresh = self._hidden("unfinished")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
@@ -179,14 +188,28 @@ class RunDirectory:
         return records
 
     def forget_metrics_after(self, step: int, evaluated_step: int) -> None:
-        """Leaves the records up to a step, and of evaluations those up to another: those beyond will be made again."""
-        kept = [
-            record
-            for record in self.metrics()
-            if record["step"] <= (step if record.get("split", TRAINING) == TRAINING else min(step, evaluated_step))
-        ]
+        """Leaves the records up to a step, and of evaluations those up to another: those beyond will be made again.
+        The final one stays until the run ends anew."""
+
+        def is_kept(record: Mapping[str, Any]) -> bool:
+            is_training = record.get("split", TRAINING) == TRAINING
+            return bool(record.get(FINAL)) or record["step"] <= (step if is_training else min(step, evaluated_step))
+
+        self._write_metrics(filter(is_kept, self.metrics()))
+
+    def end_metrics(self, record: Mapping[str, Any]) -> None:
+        """Adds the final line, in place of that of an earlier end."""
+        self._write_metrics([*(each for each in self.metrics() if not each.get(FINAL)), {**record, FINAL: True}])
+
+    def _write_metrics(self, records: Iterable[Mapping[str, Any]]) -> None:
+        lines = [json.dumps(record) + "\n" for record in records]
         with whole_file(self.path / METRICS) as file:
-            file.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+            file.write_text("".join(lines), encoding="utf-8")
+
+
+def seed_folder(output: Path, seed: int) -> Path:
+    """Where one of several runs is."""
+    return output / f"seed-{seed}"
 
 
 def is_run(path: Path) -> bool:

@@ -15,7 +15,8 @@ from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import RankspaceError
 from rankspace.files import whole_file
 from rankspace.models import Model, create, describe
-from rankspace.training.config import Config, config_from_text, config_text, flat
+from rankspace.training.beforehand import resumed_config
+from rankspace.training.config import Config, config_text, flat
 from rankspace.training.data_source import data_summary, load_data, source_name
 from rankspace.training.evaluator import Evaluator
 from rankspace.training.interruption import InterruptionError
@@ -25,8 +26,7 @@ from rankspace.training.machine import environment, matmul_precision
 from rankspace.training.processes import Processes, is_first_process, join_processes
 from rankspace.training.progress import Display, Quiet
 from rankspace.training.random_state import seed_process
-from rankspace.training.run_directory import CONFIG, RunDirectory
-from rankspace.training.sections import CHANGEABLE
+from rankspace.training.run_directory import RunDirectory, seed_folder
 from rankspace.training.trackers import check_tracker, make_tracker
 from rankspace.training.trained import end_of, load_weights
 
@@ -70,7 +70,7 @@ def train(
     shown = display if display is not None and processes.is_first else Quiet()
     goes_on = bool(processes.any(resume and path.exists()))
     if goes_on:
-        config = _resumed_config(config, path)
+        config = resumed_config(config, path)
     config = config.changed({"data.source": source_name(config.data.source)})
     check_tracker(config.run.track)
     with matmul_precision(config.run.precision):
@@ -89,7 +89,7 @@ def train_seeds(
     """Several runs in sub-folders seed-1, ..., each by `run`, and the statistics of their figures (summary.json)."""
     outcomes = []
     for seed in seeds:
-        outcomes.append(run(config.changed({"run.seed": seed}), Path(output) / f"seed-{seed}"))
+        outcomes.append(run(config.changed({"run.seed": seed}), seed_folder(Path(output), seed)))
     found = summary(outcomes)
     if is_first_process():
         with whole_file(Path(output) / SUMMARY) as file:
@@ -159,22 +159,6 @@ def _begin(config: Config, path: Path, data: PreparedData, processes: Processes,
     return _kept(trainer, run, config, display, 0.0)
 
 
-def _resumed_config(config: Config, path: Path) -> Config:
-    """The configuration of the run, with what may change as given. Raises RankspaceError for other changes."""
-    stored = config_from_text(RunDirectory.open(path).config, str(path / CONFIG))
-    given = config.changed({"data.source": source_name(config.data.source)})
-    for key in given.differences(stored):
-        section, _, name = key.partition(".")
-        if section == "run" and name in CHANGEABLE:
-            continue
-        one, other = flat(given).get(key), flat(stored).get(key)
-        raise RankspaceError(
-            f"train: {key} is {one!r} but {other!r} in {path / CONFIG}; leave it as it is to resume, or choose another "
-            f"folder."
-        )
-    return given
-
-
 def _resume(config: Config, path: Path, data: PreparedData, processes: Processes, display: Display) -> Trainer:
     run = RunDirectory.open(path)
     if run.vocabulary() != data.vocabulary:
@@ -205,8 +189,19 @@ def _kept(trainer: Trainer, run: RunDirectory | None, config: Config, display: D
         title += f"; there is no split {config.data.valid!r}, so nothing is evaluated"
     display.begin(title, config.run.epochs, done)
     if trainer.progress.step:
-        display.say(f"going on from step {trainer.progress.step}")
+        is_done = run is not None and trainer.is_finished and run.card["results"].get("finished")
+        display.say(_finished(trainer) if is_done else f"going on from step {trainer.progress.step}")
     return trainer
+
+
+def _finished(trainer: Trainer) -> str:
+    """That there is nothing to do, and what to raise for more."""
+    progress, run = trainer.progress, trainer.config.run
+    if progress.stopped:
+        return f"the run is finished at step {progress.step}: {progress.stopped}; to train longer, begin another"
+    name = "epochs" if progress.epoch >= run.epochs else "max_steps"
+    value = getattr(run, name)
+    return f"the run is finished: run.{name} is {value}; to go on, raise it, as by --set run.{name}={2 * value}"
 
 
 def _run(trainer: Trainer, path: Path, data: PreparedData) -> Outcome:
@@ -236,6 +231,7 @@ def _tested(trainer: Trainer, path: Path, data: PreparedData) -> dict[str, Any]:
     )
     record = {"step": step, "epoch": trainer.epoch, "split": split, **evaluator(trainer.model).record()}
     trainer.model.load_state_dict(own)
+    trainer.keeper.end(record)
     trainer.display.evaluated(record)
     return {"test": record}
 

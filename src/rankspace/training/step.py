@@ -4,7 +4,7 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rankspace.models import Model
 from rankspace.training.averaging import Average
 from rankspace.training.epochs import Share
-from rankspace.training.optimisers import load_optimiser_tensors, make_optimiser, optimiser_tensors
+from rankspace.training.optimisers import load_optimiser_tensors, make_optimiser, optimiser_tensors, set_learning_rate
 from rankspace.training.processes import Processes
 from rankspace.training.sections import OptimiserConfig
 from rankspace.training.watch import Watch
@@ -60,10 +60,12 @@ class GradientStep:
     DistributedDataParallel takes the mean, which is the gradient of the whole batch.
     """
 
+    CAPTURED: ClassVar = False
+
     def __init__(self, model: Model, config: OptimiserConfig, processes: Processes) -> None:
         self.model, self.config = model, config
         self.watch = Watch(processes.device)
-        self.optimiser = make_optimiser(config, model)
+        self.optimiser = make_optimiser(config, model, self.CAPTURED)
         self.average = Average(model, config.average) if config.average else None
         self._parameters = list(model.parameters())
         self._loss: nn.Module = Loss(model)
@@ -71,17 +73,19 @@ class GradientStep:
             self._loss = DistributedDataParallel(self._loss, **_buffers_stay())
 
     def __call__(self, shares: Sequence[Share], learning_rate: float) -> None:
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate
+        set_learning_rate(self.optimiser, learning_rate)
         self.optimiser.zero_grad()
         for place, share in enumerate(shares, 1):
             with self._synchronised(place == len(shares)):
                 losses = self._loss(share.words, share.lengths)
                 (self.watch.losses(losses, share.counts, share.predictions) * share.scale).backward()
-        self.watch.step(nn.utils.clip_grad_norm_(self._parameters, self.config.clip or math.inf))
-        self.optimiser.step()
+        self._change_weights()
         if self.average is not None:
             self.average.update()
+
+    def _change_weights(self) -> None:
+        self.watch.step(nn.utils.clip_grad_norm_(self._parameters, self.config.clip or math.inf))
+        self.optimiser.step()
 
     def _synchronised(self, wanted: bool) -> AbstractContextManager[None]:
         """Gradients of several batches are added up before processes exchange them."""

@@ -54,11 +54,13 @@ class Watch:
         self.sums: Float[Tensor, 6] = torch.zeros(len(Sums()), dtype=torch.float64, device=device)
         self.bad = torch.full((), FINE, dtype=torch.int64, device=device)
         self.least = torch.zeros((), dtype=torch.float64, device=device)  # the loss at the first bad step
+        self._now = torch.zeros((), dtype=torch.int64, device=device)  # the step; on the device, for captured ones
         self._recent: deque[Place] = deque()
 
     def begin(self, place: Place) -> None:
         """Tells which step comes."""
         self._recent.append(place)
+        self._now.fill_(place.step)
 
     def losses(
         self, losses: Float[Tensor, "batch"], counts: Float[Tensor, "batch"], predictions: Float[Tensor, "batch"]
@@ -88,7 +90,7 @@ class Watch:
     def _blame(self, wrong: Tensor, least: Tensor) -> None:
         first = wrong & (self.bad == FINE)
         self.least.copy_(torch.where(first, least, self.least))
-        self.bad.masked_fill_(first, self._recent[-1].step)
+        self.bad.copy_(torch.where(first, self._now, self.bad))
 
     def check(self, remedy: str) -> None:
         """Raises NumbersError if any step since the last check was bad."""

@@ -20,6 +20,7 @@ from rankspace.viz.shapes import Group, Line, Rectangle, Shape, Text, moved
 
 Record = Mapping[str, Any]
 TRAIN = "train"
+FINAL = "final"  # marks the result of a run, which is no point of its curves
 PER_WORD = "loss_per_word"  # not in the records: log(perplexity) of those with a loss
 ACROSS = ("step", "epoch")  # what the first axis may be, the first that every record with a value has
 BEYOND = 1e100  # larger numbers are as good as infinite
@@ -105,7 +106,7 @@ def _series(runs: Mapping[str, Sequence[Record]], name: str, across: str) -> lis
     for run, records in runs.items():
         for place, record in enumerate(records):
             value = record.get(name)
-            if value is None:
+            if value is None or record.get(FINAL):
                 continue
             x, y = place if across == "record" else record[across], _number(value)
             split = str(record.get("split") or TRAIN)

@@ -17,6 +17,7 @@ class Sentences:
     layout: Ragged
     token_word: Int[Tensor, "token"]  # row of each token's word in a table of distinct words
     log_scale: Float[Tensor, "word"]  # float64; what was taken out of the row of each word
+    true_lengths: Int[Tensor, "batch"] | None = None  # for kernels, if those of the layout are padded ones
 
 
 @dataclass(frozen=True)

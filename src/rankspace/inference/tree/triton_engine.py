@@ -4,14 +4,15 @@ Differs from the torch engine in the scales: every span is divided by the power 
 is decided on the host, and all launches can be captured in a CUDA graph. Sums that need not wait for the last width are
 begun ahead, beside the matrix products of the widths between.
 
-Memory: 3R numbers for each span; with gradients 3R more. Rows are padded to a multiple of 16 ranks.
+Memory: 3R numbers for each span; with gradients 3R more. Rows are padded to a multiple of 16 ranks. In "medium"
+precision sums over splits and derivatives are kept in bfloat16, the operands of products, and children in float32.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -72,8 +73,9 @@ def _inside(inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None
     if log_weights is not None:
         split = SpanWeights.split(log_weights.detach())
         weights = Weights(split.factor, split.power)
-    chart = new_chart(span_rows(sentences.layout), rank, weights)
     link, root = _padded_link(inputs.link, rank, padded(rank)), pad(inputs.root, (0, padded(rank) - rank))
+    rows = span_rows(sentences.layout, sentences.true_lengths)
+    chart = new_chart(rows, rank, weights, link.tensors[0].dtype)
     lay_words(chart, inputs.words.contiguous(), sentences.token_word)
     aside = Aside(root.device)
     for step in inside_steps(chart.rows.longest):
@@ -129,25 +131,31 @@ def _of_weights(ctx: Any, above: Any, tops: Any) -> Float[Tensor, "span"] | None
     return marginals
 
 
-def span_rows(layout: Ragged) -> Any:
+def span_rows(layout: Ragged, true_lengths: Int[Tensor, "batch"] | None = None) -> Any:
+    """Where spans lie. Lengths below those of the layout may be given where all of the layout are equal, as they are
+    known on the device alone: kernels then leave alone what lies behind the end of a sentence."""
     from rankspace.kernels.tree_chart import SpanRows
 
     before, shift, place, time, length, sentence = layout.row_arithmetic
+    length = length if true_lengths is None else true_lengths.to(torch.int32)
     return SpanRows(before, shift, place, time, length, sentence, layout.offsets, layout.before)
 
 
 def _padded_link(link: Any, rank: int, size: int) -> KernelLink:
-    """The link between padded vectors. Of "medium" precision: rounded here, once for all widths."""
-    if isinstance(link, FactoredLink):
-        matrices = [_padded_rows(link.second, rank, size), pad(link.first, (0, size - rank))]
-    else:
-        matrices = [pad(_padded_rows(link.matrix, rank, size), (0, size - rank))]
-    found: KernelLink = link.like(tuple(_rounded(matrix, link.precision) for matrix in matrices))
+    """The link between padded vectors; of "medium" precision, in bfloat16."""
+    matrices = [_operand(matrix, link.precision) for matrix in link.tensors]
+    if size > rank:
+        matrices = [_padded_rows(matrices[0], rank, size), *matrices[1:]]
+        matrices[-1] = pad(matrices[-1], (0, size - rank))
+    found: KernelLink = link.like(tuple(matrices))
     return found
 
 
 def _turned(link: KernelLink) -> KernelLink:
-    """The same link whose matrices lie in memory by columns, as transposed products read them: a fifth faster."""
+    """The same link whose matrices lie in memory by columns, as transposed products of float32 read them: a fifth
+    faster. Those of bfloat16 are as fast either way."""
+    if link.tensors[0].dtype == torch.bfloat16:
+        return link
     found: KernelLink = link.like(tuple(matrix.T.contiguous().T for matrix in link.tensors))
     return found
 
@@ -157,38 +165,41 @@ def _padded_rows(matrix: Float[Tensor, "both in"], rank: int, size: int) -> Floa
     return pad(matrix.reshape(2, rank, -1), (0, 0, 0, size - rank)).flatten(0, 1)
 
 
-def _rounded(matrix: Tensor, precision: Precision) -> Tensor:
-    return matrix.bfloat16().float() if precision == "medium" else matrix
+def _operand(matrix: Tensor, precision: Precision) -> Tensor:
+    return matrix.bfloat16() if precision == "medium" else matrix
 
 
 def _apply(link: KernelLink, x: Float[Tensor, "row in"], out: Float[Tensor, "row both"]) -> None:
     if isinstance(link, FactoredLink):
-        x = _product(x, link.first.T, link.precision)
-        _product(x, link.second.T, link.precision, out)
+        x = _operand(product(x, link.first.T, link.precision), link.precision)
+        product(x, link.second.T, link.precision, out)
     else:
-        _product(x, link.matrix.T, link.precision, out)
+        product(x, link.matrix.T, link.precision, out)
 
 
 def _apply_transposed(link: KernelLink, y: Float[Tensor, "row both"], out: Float[Tensor, "row in"]) -> None:
     if isinstance(link, FactoredLink):
-        y = _product(y, link.second, link.precision)
-        _product(y, link.first, link.precision, out)
+        y = _operand(product(y, link.second, link.precision), link.precision)
+        product(y, link.first, link.precision, out)
     else:
-        _product(y, link.matrix, link.precision, out)
-
-
-def _product(
-    rows: Float[Tensor, "row in"], matrix: Float[Tensor, "in out"], precision: Precision, out: Tensor | None = None
-) -> Float[Tensor, "row out"]:
-    """As `product`, with a matrix that has been rounded: what has 8 bits is exact in tf32, which has 11."""
-    return product(_rounded(rows, precision), matrix, "high" if precision == "medium" else precision, out)
+        product(y, link.matrix, link.precision, out)
 
 
 def _link_gradients(given: Any, link: KernelLink, chart: Any, above: Any, unit: Tensor) -> tuple[Tensor, ...]:
     """One product over all spans of two words or more; padding cut off."""
     alpha, of_children = chart.alpha[: len(above.alpha)], above.children[chart.rows.num_tokens :].flatten(1)
-    found, rank = link.gradients(alpha, of_children), chart.rank
+    found, rank = _products(link, alpha, of_children), chart.rank
     cut = [found[0].unflatten(0, (2, chart.padded))[:, :rank], *(part[None, :, :rank] for part in found[1:])]
     if not isinstance(link, FactoredLink):
         cut[0] = cut[0][:, :, :rank]
     return tuple((part * unit).reshape(whole.shape) for part, whole in zip(cut, given.tensors, strict=True))
+
+
+def _products(link: KernelLink, alpha: Tensor, of_children: Tensor) -> tuple[Tensor, ...]:
+    """Derivatives of the padded link."""
+    precision = link.precision
+    if isinstance(link, DenseLink):
+        return (product(of_children.T, alpha, precision),)
+    middle, back = product(alpha, link.first.T, precision), product(of_children, link.second, precision)
+    of_second = product(of_children.T, _operand(middle, precision), precision)
+    return of_second, product(_operand(back, precision).T, alpha, precision)

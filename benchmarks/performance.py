@@ -1,0 +1,232 @@
+"""Writes what docs/performance.md and README.md say of one GPU, between their marks, from benchmarks/results.
+
+    python benchmarks/performance.py
+
+The plot docs/performance.png needs matplotlib. A block whose record does not exist is left empty; no figure is typed.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PAGE, README = HERE.parent / "docs" / "performance.md", HERE.parent / "README.md"
+PLOT = HERE.parent / "docs" / "performance.png"
+RECORD, CHART, STEP = "gpu-h200", "tree-chart-h200", "rank-hmm-step-h200"
+AXES = {"length": "words in a sentence", "rank": "rank", "batch": "sentences in a batch"}
+
+HEADLINE = """\
+On one {device} ({date}) a training step of the paper's PCFG ({sizes}, {batch} words) takes **{milliseconds:.1f} ms**
+and {peak:.1f} GB, {faster:.0f} times less time than the fastest published implementation there; products in
+{precision!r} precision, log p within {error:.0e} of float64. `rankspace bench gpu` measures it, and what else stands in
+[docs/performance.md](docs/performance.md).
+"""
+
+STEPS = """\
+{device}, torch {torch}, Triton {triton}, {date}, commit {commit}. Products of 8192 x 8192 matrices reach fp32 {fp32:.0f},
+tf32 {tf32:.0f} and bf16 {bf16:.0f} TFLOP/s there, a copy {copy:.2f} TB/s.
+
+| step | batch | precision | ms | at most | best peer ms | times faster | GB | at most | best peer GB | error of log p | of gradients | of GEMM rate |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{rows}
+"""
+
+KERNELS = """\
+Charts of low-rank trees alone, forward and backward from given probabilities ({device}, torch {torch}). *Floor*: the
+products with the link at the rate of a square product, and the rows that splits read at the rate of a copy.
+
+| chart | rank | precision | ms | of floor | peak GB | error of log Z |
+| --- | --- | --- | --- | --- | --- | --- |
+{charts}
+
+"""
+
+PHASES = """\
+Where the step of `rank-hmm` spends its time, each phase in a graph of its own ({device}, torch {torch}), in ms.
+
+| step | precision | whole | {names} |
+| --- | --- | --- |{dashes}
+{steps}
+"""
+
+
+def record(name: str) -> dict[str, Any] | None:
+    """A record, if it has been made."""
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+# Blocks: each is a function from its record to text.
+
+
+def headline(found: dict[str, Any]) -> str:
+    """The first row, if it is right and has a peer."""
+    row = next((row for row in found["rows"] if row["name"] == "rank-pcfg" and not row["wrong"]), None)
+    if row is None:
+        return ""
+    return HEADLINE.format(
+        device=found["device"],
+        date=found["date"],
+        sizes=row["sizes"],
+        batch=batch_of(row),
+        milliseconds=row["milliseconds"],
+        peak=row["peak_gb"],
+        faster=row["faster"],
+        precision=row["precision"],
+        error=row["log_p_error"],
+    )
+
+
+def steps(found: dict[str, Any]) -> str:
+    rows = "\n".join(f"| {' | '.join(step_cells(row))} |" for row in found["rows"])
+    names = ("device", "torch", "triton", "date", "commit")
+    return STEPS.format(rows=rows, **{name: found[name] for name in names}, **found["rates"])
+
+
+def step_cells(row: dict[str, Any]) -> list[str]:
+    start = [f"`{row['model']}` {row['sizes']}", batch_of(row), row["precision"]]
+    if row["wrong"]:
+        return [*start, f"not timed: {row['wrong']}", *[""] * 9]
+    peer = row["peer"] or {"milliseconds": None, "gigabytes": None}
+    return [
+        *start,
+        f"**{row['milliseconds']:.2f}**" + ("" if row["way"] == "graph" else " (eager)"),
+        number(row["limit_ms"], "g"),
+        number(peer["milliseconds"], "g"),
+        number(row["faster"], ".0f"),
+        number(row["peak_gb"], ".2f"),
+        number(row["limit_gb"], "g"),
+        number(peer["gigabytes"], "g"),
+        f"{row['log_p_error']:.0e}",
+        f"{row['gradient_error']:.0e}",
+        f"{row['gemm_fraction']:.0%}",
+    ]
+
+
+def whole_runs(found: dict[str, Any]) -> str:
+    """Parsing and training."""
+    lines = [parse_text(found["parse"])] if "parse" in found else []
+    lines += [training_text(run) for run in found["training"]]
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def parse_text(run: dict[str, Any]) -> str:
+    start = f"Parsing {run['sentences']:,} sentences of newspaper lengths ({run['words']:,} words) at the paper's size"
+    if run["wrong"]:
+        return f"{start}: not timed, {run['wrong']}."
+    return (
+        f"{start}, from words to trees on the host: **{run['seconds']:.2f} s**, at most {run['limit_seconds']:g}; "
+        f"probabilities of spans are off by {run['marginal_error']:.0e}, in {run['precision']!r}."
+    )
+
+
+def training_text(run: dict[str, Any]) -> str:
+    start = f"`rankspace train` of `{run['model']}` in {run['precision']!r}"
+    if run["wrong"]:
+        return f"{start}: not timed, {run['wrong']}."
+    return (
+        f"{start}: {run['words_per_second']:,.0f} words a second in the loop, {run['words_per_second_alone']:,.0f} by "
+        f"its steps alone: {run['ratio']:.2f} times as long, at most {run['limit']:g}."
+    )
+
+
+def growth(found: dict[str, Any]) -> str:
+    """The plot, and the same as tables."""
+    parts = [f"![Time of a training step against length, rank and batch]({PLOT.name})\n"] if found["sweeps"] else []
+    for varied, points in found["sweeps"].items():
+        right = [point for point in points if not point["wrong"]]
+        values, times = ([f"{point[key]:{form}}" for point in right] for key, form in SHOWN)
+        parts.append(
+            f"| {AXES[varied]} | {' | '.join(values)} |\n| --- |{' --- |' * len(right)}\n| ms | {' | '.join(times)} |\n"
+        )
+    return "\n".join(parts)
+
+
+SHOWN = (("value", "d"), ("milliseconds", ".2f"))
+
+
+def charts(found: dict[str, Any]) -> str:
+    rows = [
+        f"| {case['name']} | {case['rank']} | {case['precision']} | {case['graph_ms']:.2f} | "
+        f"{case['floor_ms'] / case['graph_ms']:.0%} | {case['peak_gb']:.2f} | {case['log_z_error']:.0e} |"
+        for case in found["cases"]
+    ]
+    return KERNELS.format(device=found["device"], torch=found["torch"], charts="\n".join(rows))
+
+
+def phases(found: dict[str, Any]) -> str:
+    cases = [case for case in found["cases"] if case.get("phases_ms")]
+    names = list(dict.fromkeys(name for case in cases for name in case["phases_ms"]))
+    rows = []
+    for case in cases:
+        values = [number(case["phases_ms"].get(name), ".2f") for name in names]
+        rows.append(f"| {case['name']} | {case['precision']} | {case['graph_ms']:.2f} | {' | '.join(values)} |")
+    heads = {"names": " | ".join(names), "dashes": " --- |" * len(names)}
+    return PHASES.format(device=found["device"], torch=found["torch"], steps="\n".join(rows), **heads)
+
+
+def batch_of(row: dict[str, Any]) -> str:
+    shortest, longest, num = min(row["lengths"]), max(row["lengths"]), len(row["lengths"])
+    return f"{num} x {longest}" if shortest == longest else f"{num} of {shortest}..{longest}"
+
+
+def number(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"
+
+
+BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "gpu": (RECORD, headline),
+    "gpu-steps": (RECORD, steps),
+    "gpu-runs": (RECORD, whole_runs),
+    "gpu-growth": (RECORD, growth),
+    "gpu-charts": (CHART, charts),
+    "gpu-phases": (STEP, phases),
+}
+
+
+def with_blocks(text: str) -> str:
+    """A page with everything between its marks written anew."""
+    for name, (source, block) in BLOCKS.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        if begin in text:
+            found = record(source)
+            before, after = text.index(begin) + len(begin), text.index(end)
+            text = text[:before] + ("" if found is None else block(found)) + text[after:]
+    return text
+
+
+def draw(sweeps: dict[str, list[dict[str, Any]]], file: Path) -> None:
+    """Milliseconds of a step against each size that was varied, both axes logarithmic."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, places = pyplot.subplots(1, len(sweeps), figsize=(9, 2.8), sharey=True, squeeze=False)
+    for place, (varied, points) in zip(places[0], sweeps.items(), strict=True):
+        right = [point for point in points if not point["wrong"]]
+        values = [point["value"] for point in right]
+        place.loglog(values, [point["milliseconds"] for point in right], marker="o", color="#2b6cb0")
+        place.set_xticks(values, [str(value) for value in values], minor=False)
+        place.minorticks_off()
+        place.set_xlabel(AXES[varied])
+        place.grid(alpha=0.3)
+    places[0][0].set_ylabel("ms of a training step")
+    places[0][0].yaxis.set_major_formatter("{x:g}")
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    for page in (PAGE, README):
+        page.write_text(with_blocks(page.read_text(encoding="utf-8")), encoding="utf-8")
+    found = record(RECORD)
+    if found is not None and found["sweeps"]:
+        draw(found["sweeps"], PLOT)
+
+
+if __name__ == "__main__":
+    main()

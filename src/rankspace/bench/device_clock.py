@@ -1,0 +1,112 @@
+"""Times on a device: programs recorded as one CUDA graph, medians between device events, and the rates it can reach.
+
+On a CPU, where tests run the same code, a program is called as it is and a stopwatch takes the time.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+
+from rankspace.inference.links import Precision
+
+Rate = Literal["fp32", "tf32", "bf16", "copy"]
+Program = Callable[[], Any]
+
+
+def captured(program: Program, device: torch.device) -> Program:
+    """The program as one graph, to be replayed; it runs twice before, on the stream that records it."""
+    if device.type != "cuda":
+        program()
+        return program
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            program()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        program()
+    return graph.replay
+
+
+def median_ms(program: Program, device: torch.device, rounds: int = 20) -> float:
+    """The median time of some runs, after one that is not counted."""
+    program()
+    return statistics.median(_once_ms(program, device) for _ in range(rounds))
+
+
+def _once_ms(program: Program, device: torch.device) -> float:
+    if device.type != "cuda":
+        begin = time.perf_counter()
+        program()
+        return 1000 * (time.perf_counter() - begin)
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    program()
+    stop.record()
+    stop.synchronize()
+    return float(start.elapsed_time(stop))
+
+
+def peak_gb(device: torch.device) -> float | None:
+    """The most that tensors held at once, all that is on the device included, since a graph was last recorded or
+    `forget_peak` called; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) / 1e9
+
+
+def forget_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def release(device: torch.device) -> None:
+    """Gives back what is no longer referred to."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+
+
+def rates(device: torch.device, size: int = 8192, rounds: int = 20) -> dict[Rate, float]:
+    """TFLOP/s of square products in three precisions, and TB/s that a copy reads and writes."""
+    one, other = (torch.randn(size, size, device=device) for _ in range(2))
+    found: dict[Rate, float] = {}
+    with _tf32(False):
+        found["fp32"] = 2 * size**3 / median_ms(lambda: one @ other, device, rounds) / 1e9
+    with _tf32(True):
+        found["tf32"] = 2 * size**3 / median_ms(lambda: one @ other, device, rounds) / 1e9
+    rounded = one.bfloat16(), other.bfloat16()
+    found["bf16"] = 2 * size**3 / median_ms(lambda: rounded[0] @ rounded[1], device, rounds) / 1e9
+    source = torch.randn(8 * size**2, device=device)
+    target = torch.empty_like(source)
+    found["copy"] = 2 * source.nbytes / median_ms(lambda: target.copy_(source), device, rounds) / 1e9
+    return found
+
+
+def product_rate(precision: Precision, found: dict[Rate, float]) -> float:
+    """TFLOP/s that products of a precision can reach: float32 accuracy also comes of three tf32 products."""
+    if precision == "highest":
+        return max(found["fp32"], found["tf32"] / 3)
+    return found["tf32" if precision == "high" else "bf16"]
+
+
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -1,0 +1,115 @@
+"""`rankspace bench gpu`: the training steps, parses and training runs that the project promises to be fast, in one run.
+
+Every row is compared with float64 before it is timed, and a row that is wrong has no time. Rates of matrix products and
+of a copy, measured first, say what the device could do.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from rankspace.bench import gpu_parse, gpu_step, gpu_training
+from rankspace.bench.device_clock import Rate, product_rate, rates, release
+from rankspace.bench.gpu_flops import step_flops
+from rankspace.bench.gpu_rows import PARSE, ROWS, SWEEPS, TRAINING, Row, small, swept
+from rankspace.bench.measurement import circumstances
+from rankspace.inference.links import Precision
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is measured. `precision`, if given, is that of all rows; `quick`: sizes that say nothing of speed."""
+
+    names: Sequence[str]
+    precision: Precision | None = None
+    sweep: bool = False
+    quick: bool = False
+
+    @property
+    def rows(self) -> list[Row]:
+        return [self._fitted(row) for row in ROWS if row.name in self.names]
+
+    @property
+    def sweeps(self) -> dict[str, list[tuple[int, Row]]]:
+        """For each size that is varied, its values and their rows."""
+        if not self.sweep:
+            return {}
+        return {
+            varied: [(value, self._fitted(swept(varied, value))) for value in values]
+            for varied, values in SWEEPS.items()
+        }
+
+    @property
+    def parses(self) -> bool:
+        return PARSE in self.names
+
+    @property
+    def training(self) -> dict[str, Row]:
+        return {name: self._fitted(row) for name, row in TRAINING.items() if name in self.names}
+
+    @property
+    def num_runs(self) -> int:
+        """How often `run` calls `tick`."""
+        steps = len(self.rows) + sum(len(points) for points in self.sweeps.values())
+        return 1 + steps + self.parses + len(self.training)
+
+    def _fitted(self, row: Row) -> Row:
+        row = row if self.precision is None else replace(row, precision=self.precision)
+        return small(row) if self.quick else row
+
+
+def run(job: Job, device: torch.device, tick: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """The record, a JSON object."""
+    found = rates(device, 64, 3) if job.quick else rates(device)
+    release(device)
+    tick()
+    record = {"benchmark": "gpu", **circumstances(device), "triton": _triton(), "quick": job.quick, "rates": found}
+    rounds = 3 if job.quick else 20
+
+    def measured(row: Row) -> dict[str, Any]:
+        result = step_record(row, gpu_step.measure(row, device, rounds), found)
+        tick()
+        return result
+
+    record["rows"] = [measured(row) for row in job.rows]
+    record["sweeps"] = {
+        varied: [{"value": value, **measured(row)} for value, row in points] for varied, points in job.sweeps.items()
+    }
+    if job.parses:
+        record["parse"] = gpu_parse.measure(job.quick, device, job.precision or "high")
+        tick()
+    record["training"] = []
+    for name, row in job.training.items():
+        record["training"].append({"name": name, **gpu_training.measure(row, job.quick, device)})
+        tick()
+    return record
+
+
+def step_record(row: Row, found: dict[str, Any], device_rates: dict[Rate, float]) -> dict[str, Any]:
+    """A row with what was measured of it, beside its limits, its peer and the rate of products in its precision."""
+    flops, milliseconds = step_flops(row), found.get("milliseconds")
+    result = {**asdict(row), "settings": dict(row.settings), "gflop": flops / 1e9, **found}
+    if milliseconds is None:
+        return result
+    result["gemm_fraction"] = flops / 1e9 / milliseconds / product_rate(row.precision, device_rates)
+    result["faster"] = row.peer.milliseconds / milliseconds if row.peer else None
+    result["smaller"] = row.peer.gigabytes / found["peak_gb"] if row.peer and found["peak_gb"] else None
+    result["reached"] = _reached(row, found)
+    return result
+
+
+def _reached(row: Row, found: dict[str, Any]) -> bool:
+    """Whether time and memory are within their limits."""
+    pairs = (found["milliseconds"], row.limit_ms), (found["peak_gb"], row.limit_gb)
+    return all(value <= limit for value, limit in pairs if value is not None and limit is not None)
+
+
+def _triton() -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return None

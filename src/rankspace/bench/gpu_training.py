@@ -1,0 +1,166 @@
+"""The training runs of `rankspace bench gpu`: how near the loop of `rankspace train` comes to the time of its steps.
+
+A run on random sentences of newspaper lengths has the time of each of its steps taken, from the end of one to the end
+of the next: loading, optimiser and logging included. Steps of the commonest shapes in the last epoch, when their graphs
+are recorded, are then held against the step alone (without an optimiser) at the same shapes.
+"""
+
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from rankspace.bench.device_clock import release
+from rankspace.bench.gpu_parse import newspaper_lengths
+from rankspace.bench.gpu_rows import Row
+from rankspace.bench.gpu_step import new_model, time_of_steps
+from rankspace.data.corpus import Corpus, offsets_of
+from rankspace.data.preparation import make_card
+from rankspace.data.prepared import PreparedData
+from rankspace.data.preprocessing import Preprocessing
+from rankspace.data.vocabulary import END, UNKNOWN, Vocabulary
+from rankspace.errors import RankspaceError, is_lack_of_memory
+from rankspace.models import MODELS
+from rankspace.training import Config, load_preset, train
+from rankspace.training.captured import Shape, padded_shape
+from rankspace.training.epochs import Epochs
+from rankspace.training.processes import join_processes
+from rankspace.training.progress import Quiet
+
+LIMIT = 1.15  # how much longer a step may take in training
+COMPARED = 10  # shapes whose steps are also measured alone
+LONGEST = 40
+NUM_EPOCHS = 6
+
+
+class Stopwatch(Quiet):
+    """When each step ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def advance(self, epochs: float, record: Mapping[str, Any]) -> None:
+        self.ends.append(time.perf_counter())
+
+
+class Step(NamedTuple):
+    """A step of the last epoch whose shape had been seen at least twice before."""
+
+    shape: Shape
+    num_words: int
+    seconds: float
+
+
+def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
+    """Words per second of training and of the same steps alone, and how much longer training takes."""
+    record: dict[str, Any] = {"model": row.model, "settings": dict(row.settings), "precision": row.precision}
+    data = random_data([3, 4, 5] * 64 if quick else newspaper_lengths(), row.vocabulary)
+    config = training_config(row, 4 if quick else NUM_EPOCHS)
+    try:
+        steps = common(timed_steps(config, data, device), 1 if quick else COMPARED)
+        release(device)
+        return record | compared(steps, alone(row, steps, device, 3 if quick else 10)) | {"wrong": ""}
+    except RankspaceError as error:
+        return {**record, "wrong": str(error)}
+    except RuntimeError as error:
+        if not is_lack_of_memory(error):
+            raise
+        return {**record, "wrong": "out of memory"}
+    finally:
+        release(device)
+
+
+def random_data(lengths: Sequence[int], vocabulary: int) -> PreparedData:
+    """Random sentences of some lengths, without trees, as the training split."""
+    words = Vocabulary((UNKNOWN, END, *(f"w{number}" for number in range(2, vocabulary))))
+    mixed = random.Random(0).sample(list(lengths), len(lengths))
+    tokens = np.random.default_rng(0).integers(2, vocabulary, sum(mixed), dtype=np.int32)
+    splits = {"train": Corpus(words, tokens, offsets_of(mixed))}
+    return PreparedData(make_card("random", Preprocessing(eos=True), [], splits), words, splits)
+
+
+def training_config(row: Row, num_epochs: int) -> Config:
+    """The preset of the model at the sizes and in the precision of the row, with nothing to evaluate."""
+    return load_preset(row.model).changed(
+        {
+            **{f"model.{name}": value for name, value in row.settings.items()},
+            "run.precision": row.precision,
+            "run.epochs": num_epochs,
+            "run.checkpoint_minutes": 0.0,
+            "batches.max_length": LONGEST,
+            "schedule.name": "constant",
+        }
+    )
+
+
+def timed_steps(config: Config, data: PreparedData, device: torch.device) -> list[Step]:
+    """Trains, and gives the steps of the last epoch but for its first, which waits for the checkpoint of the last."""
+    watch = Stopwatch()
+    with tempfile.TemporaryDirectory() as folder:
+        train(config, Path(folder) / "run", device=device.type, display=watch, data=data)
+    shapes = epoch_shapes(config, data, device)
+    seen = Counter(shape for epoch in shapes[:-1] for shape, _ in epoch)
+    first = len(watch.ends) - len(shapes[-1])
+    found = []
+    for place, (shape, num_words) in enumerate(shapes[-1]):
+        if place and seen[shape] > 1:
+            step = first + place
+            found.append(Step(shape, num_words, watch.ends[step] - watch.ends[step - 1]))
+        seen[shape] += 1
+    return found
+
+
+def epoch_shapes(config: Config, data: PreparedData, device: torch.device) -> list[list[tuple[Shape, int]]]:
+    """The shape that each batch of each epoch is filled up to, and its words, <eos> included."""
+    kind, corpus = MODELS[config.model.name].KIND, data[config.data.train]
+    epochs = Epochs(corpus, config, kind, join_processes(device.type))
+    found = []
+    for epoch in range(config.run.epochs):
+        numbers = [corpus.lengths[batch] for batch in epochs.batches(epoch).plan()]
+        found.append(
+            [
+                (padded_shape(len(lengths), int(lengths.max()) + (kind == "chain")), int(lengths.sum()) + len(lengths))
+                for lengths in numbers
+            ]
+        )
+    return found
+
+
+def common(steps: Sequence[Step], num_shapes: int) -> list[Step]:
+    """The steps of the commonest shapes."""
+    shapes = {shape for shape, _ in Counter(step.shape for step in steps).most_common(num_shapes)}
+    return [step for step in steps if step.shape in shapes]
+
+
+def alone(row: Row, steps: Sequence[Step], device: torch.device, rounds: int) -> dict[Shape, float]:
+    """Milliseconds of the step of each shape, by itself."""
+    model = new_model(row, device).train()
+    found = {}
+    for batch, length in sorted({step.shape for step in steps}):
+        found[batch, length] = time_of_steps(model, replace(row, lengths=(length,) * batch), device, rounds)[1]
+        release(device)
+    return found
+
+
+def compared(steps: Sequence[Step], milliseconds: Mapping[Shape, float]) -> dict[str, Any]:
+    """Rates over all steps, and the ratio of the times."""
+    words = sum(step.num_words for step in steps)
+    training, by_itself = sum(step.seconds for step in steps), sum(milliseconds[step.shape] for step in steps) / 1000
+    return {
+        "steps": len(steps),
+        "words_per_second": words / training,
+        "words_per_second_alone": words / by_itself,
+        "ratio": training / by_itself,
+        "limit": LIMIT,
+        "reached": training / by_itself <= LIMIT,
+        "shapes": [
+            {"batch": batch, "length": length, "milliseconds": each} for (batch, length), each in milliseconds.items()
+        ],
+    }

@@ -1,0 +1,89 @@
+"""Chains that have kernels for the log p of a batch: when these run, and what they leave to be done again."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rankspace.distributions.contract import Order
+from rankspace.inference.backends import missing, runs_triton
+from rankspace.inference.links import Precision
+from rankspace.inference.ragged import Ragged, lengths_of, ragged
+from rankspace.models.contract import Lengths, Model
+
+
+class FastChain(Model):
+    """A chain with kernels, for weights in float32 and one order of summation.
+
+    They run on a GPU with backend "auto" or "triton", elsewhere (under Triton's interpreter) with "triton" alone.
+    """
+
+    KIND = "chain"
+    ORDER: ClassVar[Order]  # of the kernels
+
+    @abstractmethod
+    def log_prob_by_kernels(
+        self,
+        words: Int[Tensor, "batch length"],
+        layout: Ragged,
+        seed: Int[Tensor, ""],
+        true_lengths: Int[Tensor, "batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        """As `padded_log_prob`, for a layout; `true_lengths` are those of sentences that are shorter than there."""
+
+    @property
+    def precision(self) -> Precision:
+        found: Precision = self.options.get("precision", "highest")
+        return found
+
+    def can_be_captured(self, device: torch.device) -> bool:
+        return self._may_run_kernels() and self._is_float32() and not missing(device)
+
+    def padded_log_prob(
+        self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
+    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        num_sentences, length = words.shape
+        return self.log_prob_by_kernels(words, ragged((length,) * num_sentences, words.device), seed, lengths)
+
+    def log_prob(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
+        """log p of each sentence, differentiable in the weights. By kernels where they run; what they lose is done
+        again as everywhere else."""
+        if not self._runs_kernels(words.device):
+            return super().log_prob(words, lengths)
+        numbers = lengths_of(self.NAME, words, lengths)
+        found, lost = self.log_prob_by_kernels(words, ragged(numbers, words.device), self._seed(words.device))
+        found = found.float()
+        if not bool(lost.any()):
+            return found
+        again = lost.nonzero()[:, 0]
+        redone = super().log_prob(words[again], [numbers[sentence] for sentence in again.tolist()])
+        return found.index_put((again,), redone)
+
+    def chain_options(self, words: Tensor | None) -> dict[str, Any]:
+        """The kernels are the model's: its distributions run as with "auto"."""
+        options = super().chain_options(words)
+        if options.get("backend") == "triton" and self._may_run_kernels():
+            options["backend"] = "auto"
+        return options
+
+    def _runs_kernels(self, device: torch.device) -> bool:
+        if not self._may_run_kernels() or not self._is_float32():
+            return False
+        if self.options.get("backend") == "triton":
+            return runs_triton(self.NAME, "triton", torch.float32, device)
+        return device.type == "cuda" and not missing(device)
+
+    def _may_run_kernels(self) -> bool:
+        backend, order = (self.options.get(name, "auto") for name in ("backend", "order"))
+        return backend in ("auto", "triton") and order in ("auto", self.ORDER)
+
+    def _is_float32(self) -> bool:
+        return all(parameter.dtype == torch.float32 for parameter in self.parameters())
+
+    def _seed(self, device: torch.device) -> Int[Tensor, ""]:
+        """Of what is dropped: drawn in training alone."""
+        if self.training:
+            return torch.randint(2**62, (), device=device)
+        return torch.zeros((), dtype=torch.int64, device=device)

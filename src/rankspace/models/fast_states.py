@@ -1,0 +1,212 @@
+"""log p of a chain over states whose transition goes through ranks, as one function of few launches.
+
+    A = softmax(from_states ranks^T + c)        B = softmax(ranks to_states^T)
+    h_t = x_{t-1} A        y_t = h_t B        x_t = y_t * e_t
+
+c is zero, or the logarithm of the sums that B was divided by (`LHMM.from_features`). Every time of a batch reads both
+tables, which no cache holds: 2 m r numbers forward and as many backward are the time this takes. Derivatives of the
+tables come from all words at once: dA = X^T dH and dB = H^T dY, one row for each word but the first of a sentence.
+
+Nothing waits for the device, and every size is known on the host from the layout, as in `fast_chain`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.links import Precision
+from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_products import aligned, operand, product, product_into
+from rankspace.models.fast_tables import logit_gradients, portions, table
+from rankspace.models.fast_vectors import begun, begun_back, rows_of, tensors_of
+
+
+class Settings(NamedTuple):
+    layout: Ragged
+    precision: Precision
+    features: bool  # whether A has the sums of B
+    true_lengths: Int[Tensor, "batch"] | None = None
+
+
+class Tables(NamedTuple):
+    """Operands of products."""
+
+    from_states: Float[Tensor, "state size"]
+    to_states: Float[Tensor, "state size"]
+    ranks: Float[Tensor, "rank size"]
+    to_rank: Float[Tensor, "state rank"]  # A
+    to_state: Float[Tensor, "rank state"]  # B
+
+
+def state_chain_log_prob(
+    from_states: Float[Tensor, "state size"],
+    to_states: Float[Tensor, "state size"],
+    ranks: Float[Tensor, "rank size"],
+    start: Float[Tensor, "state"],
+    log_words: Float[Tensor, "token state"],
+    settings: Settings,
+    seed: Int[Tensor, ""],
+) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+    """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero.
+
+    `start` are probabilities, `log_words` log-probabilities of the tokens in the order of the layout. The embeddings of
+    states may be operands of the precision already. Takes 4 tokens m r flops forward, twice that backward; keeps A, B
+    and three numbers for each token and state.
+    """
+    apply: Callable[..., tuple[Tensor, Tensor]] = _StateChain.apply
+    return apply(from_states, to_states, ranks, start, log_words, seed, settings)
+
+
+class _StateChain(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        from_states: Tensor,
+        to_states: Tensor,
+        ranks: Tensor,
+        start: Tensor,
+        log_words: Tensor,
+        seed: Tensor,
+        settings: Settings,
+    ) -> tuple[Tensor, Tensor]:
+        from rankspace.kernels.chain_ends import ends
+
+        with torch.autocast(ranks.device.type, enabled=False):
+            tables = _tables(from_states, to_states, ranks, seed, settings)
+            rows = rows_of(settings.layout, settings.true_lengths)
+            chain = begun(rows, start.detach().float().contiguous(), log_words, tables.to_rank.dtype)
+            between = _forward(chain, tables, settings)
+            found = ends(chain)
+        ctx.save_for_backward(*tables, between, *tensors_of(chain), *found)
+        ctx.settings, ctx.rows = settings, rows
+        ctx.mark_non_differentiable(found.lost)
+        return found.log_z, found.lost
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, slopes: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        from rankspace.kernels.chain_table import Chain, Ends
+
+        tensors, layout = ctx.saved_tensors, ctx.settings.layout
+        tables, between = Tables(*tensors[:5]), tensors[5]
+        chain, ends = Chain(ctx.rows, *tensors[6:12]), Ends(*tensors[12:])
+        with torch.autocast(between.device.type, enabled=False):
+            back = begun_back(chain, ends, slopes, layout)
+            of_between = _backward(chain, back, tables, between, ctx.settings)
+            first = layout.alive[1] if layout.longest else 0
+            of_start = back.of_sums[:first].sum(0, dtype=torch.float32)
+            before = chain.vectors.index_select(0, layout.previous)  # X
+            given = Rows(before, of_between), Rows(between, back.of_sums[first:])
+            found = _embedding_gradients(tables, *given, ctx.settings)
+        return (*found, of_start, back.of_words, None, None)
+
+
+class Rows(NamedTuple):
+    """What entered a table, and the derivatives of what came out: of each word but the first of a sentence."""
+
+    entered: Float[Tensor, "row _"]
+    of_result: Float[Tensor, "row _"]
+
+    def slopes(self, precision: Precision) -> Callable[[slice], Tensor]:
+        """Derivatives with respect to the table, by rows."""
+        return lambda part: product(self.entered[:, part].T, self.of_result, precision)
+
+
+def _tables(from_states: Tensor, to_states: Tensor, ranks: Tensor, seed: Tensor, settings: Settings) -> Tables:
+    precision = settings.precision
+    from_states, to_states, ranks = (operand(each.detach(), precision) for each in (from_states, to_states, ranks))
+    bias = _log_mass(ranks, to_states, precision) if settings.features else None
+    to_rank = table(from_states, ranks, precision, 0.0, seed, number=0, bias=bias)
+    to_state = table(ranks, to_states, precision, 0.0, seed, number=1)
+    return Tables(from_states, to_states, ranks, to_rank, to_state)
+
+
+def _log_mass(ranks: Tensor, to_states: Tensor, precision: Precision) -> Float[Tensor, "rank"]:
+    """Logarithm of the sum over states of exp(rank . state)."""
+    from rankspace.kernels.vocabulary_softmax import Sums, normalisers, sum_portion
+
+    sums = [
+        sum_portion(product(to_states[part], ranks.T, precision), None) for part in portions(len(to_states), len(ranks))
+    ]
+    return normalisers(Sums(*(torch.cat(each) for each in zip(*sums, strict=True))))
+
+
+def _forward(chain: Any, tables: Tables, settings: Settings) -> Float[Tensor, "later rank"]:
+    """The chain, time by time; gives the vectors over ranks, H."""
+    from rankspace.kernels.chain_steps import step
+
+    rows, first = chain.rows, chain.rows.alive(0)
+    between = aligned(rows.num_tokens - first, len(tables.ranks), tables.to_rank)
+    for time in range(1, rows.longest):
+        before, later = rows.first(time - 1), rows.first(time) - first
+        own = between[later : later + rows.alive(time)]
+        _meet_into(own, chain.vectors[before : before + len(own)], tables.to_rank, settings.precision)
+        step(chain, time, _meet(own, tables.to_state, settings.precision))
+    return between
+
+
+def _backward(
+    chain: Any, back: Any, tables: Tables, between: Tensor, settings: Settings
+) -> Float[Tensor, "later rank"]:
+    """Fills what is left of the derivatives; gives those of the vectors over ranks."""
+    from rankspace.kernels.chain_steps_back import step_back
+
+    rows, first = chain.rows, chain.rows.alive(0)
+    found = aligned(len(between), between.shape[1], between)
+    for time in range(rows.longest - 2, -1, -1):
+        after, later = rows.first(time + 1), rows.first(time + 1) - first
+        own = found[later : later + rows.alive(time + 1)]
+        _meet_into(own, back.of_sums[after : after + len(own)], tables.to_state.T, settings.precision)
+        step_back(chain, back, time, _meet(own, tables.to_rank.T, settings.precision))
+    return found
+
+
+def _meet(rows: Tensor, whole: Float[Tensor, "middle column"], precision: Precision) -> Float[Tensor, "row column"]:
+    """rows @ table in float32."""
+    from rankspace.kernels.chain_tall import add_up, product_in_shares
+
+    if not _is_tall(rows, whole):
+        return product(rows, whole, precision)
+    parts = product_in_shares(rows, whole)
+    if len(parts) > 1:
+        add_up(parts, parts[0])
+    return parts[0]
+
+
+def _meet_into(out: Float[Tensor, "row column"], rows: Tensor, whole: Tensor, precision: Precision) -> None:
+    """rows @ table, rounded to the dtype of operands."""
+    from rankspace.kernels.chain_tall import add_up, product_in_shares
+
+    if _is_tall(rows, whole):
+        add_up(product_in_shares(rows, whole), out)
+    else:
+        product_into(out, rows, whole, precision)
+
+
+def _is_tall(rows: Tensor, whole: Tensor) -> bool:
+    """Whether reading the table is what a product takes, and is what the kernels are for."""
+    from rankspace.kernels.chain_tall import ROWS
+
+    return whole.dtype == torch.bfloat16 and len(rows) <= ROWS
+
+
+def _embedding_gradients(
+    tables: Tables, of_to_rank: Rows, of_to_state: Rows, settings: Settings
+) -> tuple[Float[Tensor, "state size"], Float[Tensor, "state size"], Float[Tensor, "rank size"]]:
+    """Of from_states, to_states and ranks, in float32."""
+    precision = settings.precision
+    of_logits = logit_gradients(of_to_rank.slopes(precision), tables.to_rank)
+    of_from, of_ranks = product(of_logits, tables.ranks, precision), product(of_logits.T, tables.from_states, precision)
+    of_mass = of_logits.sum(0, dtype=torch.float32)[:, None] if settings.features else None
+    del of_logits  # as large as a table
+    of_logits = logit_gradients(of_to_state.slopes(precision), tables.to_state)
+    of_ranks += product(of_logits, tables.to_states, precision)
+    of_to = product(of_logits.T, tables.ranks, precision)
+    if of_mass is not None:  # the derivative of the logarithm of a sum is B
+        of_ranks += of_mass * product(tables.to_state, tables.to_states, precision)
+        of_to += product(tables.to_state.T, operand(of_mass * tables.ranks, precision), precision)
+    return of_from, of_to, of_ranks

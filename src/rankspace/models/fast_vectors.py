@@ -1,0 +1,50 @@
+"""What chains over ranks and chains over states share on their way through kernels."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rankspace.inference.ragged import Ragged
+
+
+def rows_of(layout: Ragged, true_lengths: Int[Tensor, "batch"] | None = None) -> Any:
+    """Where the rows of words lie. True lengths, of at most the layout's, are in the order of the caller."""
+    from rankspace.kernels.chain_table import TokenRows
+
+    before, _, _, _, length, sentence = layout.row_arithmetic
+    if true_lengths is not None:
+        length = true_lengths.index_select(0, layout.sentence_at).to(torch.int32)
+    return TokenRows(before, length, sentence, layout.before)
+
+
+def begun(rows: Any, start: Float[Tensor, "size"], log_words: Float[Tensor, "token size"], dtype: torch.dtype) -> Any:
+    """A chain with its words and the vectors of the first of them."""
+    from rankspace.kernels.chain_ends import lay_words
+    from rankspace.kernels.chain_steps import first_step
+    from rankspace.kernels.chain_table import new_chain
+
+    chain = new_chain(rows, start, dtype)
+    if rows.num_tokens:
+        lay_words(chain, log_words.detach())
+        first_step(chain)
+    return chain
+
+
+def begun_back(chain: Any, ends: Any, slopes: Float[Tensor, "batch"], layout: Ragged) -> Any:
+    """Derivatives, those of the last words of all filled in; none of sentences that are lost or impossible."""
+    from rankspace.kernels.chain_steps_back import step_back
+    from rankspace.kernels.chain_table import new_slopes
+
+    counted = slopes.where(~ends.lost & (ends.log_z > -torch.inf), 0)
+    counted = counted.index_select(0, layout.sentence_at)
+    found = new_slopes(chain, (counted / ends.total).where(counted != 0, 0).float())
+    if chain.rows.longest:
+        step_back(chain, found, chain.rows.longest - 1, None)
+    return found
+
+
+def tensors_of(chain: Any) -> tuple[Tensor, ...]:
+    """What a chain has besides its rows."""
+    return (chain.start, chain.words, chain.log_scale, chain.outputs, chain.vectors, chain.top)

@@ -1,0 +1,157 @@
+"""Steps of training as CUDA graphs: one for each shape of a batch, and one for the optimiser.
+
+A step of these models is a thousand small launches, which the host could not send as fast as the device works them off.
+A graph of them is recorded once for a shape and sent as a whole.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rankspace.models import Model
+from rankspace.training.epochs import Share
+from rankspace.training.optimisers import set_learning_rate
+from rankspace.training.processes import Processes
+from rankspace.training.sections import OptimiserConfig
+from rankspace.training.step import GradientStep
+
+Shape = tuple[int, int]  # sentences, words of each
+
+
+class CapturedStep(GradientStep):
+    """As `GradientStep`, by `Model.padded_log_prob`. Batches are filled up to a shape that others have as well
+    (`padded_shape`), with words that count nothing. The first batch of a shape runs as it is, which compiles what it
+    needs; the second is recorded. All graphs share their memory.
+
+    Waits for the device once in a step: sentences that lost more than rounding, which have no gradient so far, are then
+    done again as `GradientStep` does them.
+    """
+
+    CAPTURED: ClassVar = True
+
+    def __init__(self, model: Model, config: OptimiserConfig, processes: Processes) -> None:
+        super().__init__(model, config, processes)
+        self._device = processes.device
+        self._pool: Any = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(self._device)
+        self._inputs: dict[Shape, Inputs] = {}
+        self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
+        self._optimiser_graph: torch.cuda.CUDAGraph | None = None
+        self._num_changes = 0
+        self._seed = torch.zeros((), dtype=torch.int64, device=self._device)
+        for parameter in self._parameters:
+            parameter.grad = torch.zeros_like(parameter)
+
+    def __call__(self, shares: Sequence[Share], learning_rate: float) -> None:
+        set_learning_rate(self.optimiser, learning_rate)
+        self.optimiser.zero_grad(set_to_none=False)
+        for share in shares:
+            self._learn(share)
+        self._change_weights_by_graph()
+        if self.average is not None:
+            self.average.update()
+
+    def _learn(self, share: Share) -> None:
+        """Adds the gradients of a share up."""
+        shape = padded_shape(*share.words.shape)
+        is_new = shape not in self._inputs
+        inputs = self._inputs.setdefault(shape, Inputs.empty(shape, self._device)) if is_new else self._inputs[shape]
+        inputs.fill(share)
+        self._seed.random_()
+        if is_new:
+            self._beside(lambda: self._differentiate(inputs))
+        else:
+            if shape not in self._graphs:
+                self._graphs[shape] = self._recorded(lambda: self._differentiate(inputs))
+            self._graphs[shape].replay()
+        lost = inputs.lost[: len(share.lengths)].nonzero()[:, 0]
+        if len(lost):
+            self._do_again(share, lost)
+
+    def _differentiate(self, inputs: "Inputs") -> None:
+        log_p, lost = self.model.padded_log_prob(inputs.words, inputs.lengths, self._seed)
+        inputs.lost.copy_(lost & (inputs.counts > 0))
+        losses = torch.where(lost, 0, -log_p)
+        total = self.watch.losses(losses, inputs.counts.where(~lost, 0), inputs.predictions)
+        found = torch.autograd.grad(total * inputs.scale, self._parameters, allow_unused=True)
+        known = [(weight.grad, own) for weight, own in zip(self._parameters, found, strict=True)]
+        grads = [grad for grad, own in known if grad is not None and own is not None]
+        torch._foreach_add_(grads, [own for _, own in known if own is not None])
+
+    def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
+        """Sentences that a graph could not do. Padding is not read."""
+        lengths = tuple(share.lengths[place] for place in lost.tolist())
+        losses = self._loss(share.words[lost], lengths)
+        total = self.watch.losses(losses, share.counts[lost], share.predictions[lost])
+        (total * share.scale).backward()
+
+    def _change_weights_by_graph(self) -> None:
+        """The first change makes what the optimiser remembers; the second is recorded."""
+        self._num_changes += 1
+        if self._num_changes == 1:
+            self._beside(self._change_weights)
+            return
+        if self._optimiser_graph is None:
+            self._optimiser_graph = self._recorded(self._change_weights)
+        self._optimiser_graph.replay()
+
+    def _beside(self, work: Any) -> None:
+        """Runs on the stream that graphs are recorded on."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            work()
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+    def _recorded(self, work: Any) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            work()
+        return graph
+
+
+class Inputs(NamedTuple):
+    """What a graph reads, and which sentences it lost."""
+
+    words: Int[Tensor, "batch length"]
+    lengths: Int[Tensor, "batch"]
+    counts: Float[Tensor, "batch"]
+    predictions: Float[Tensor, "batch"]
+    scale: Float[Tensor, ""]
+    lost: Bool[Tensor, "batch"]
+
+    @classmethod
+    def empty(cls, shape: Shape, device: torch.device) -> "Inputs":
+        """Sentences that count nothing, as long as the shortest that a grammar has."""
+        batch, length = shape
+        return cls(
+            torch.zeros(batch, length, dtype=torch.int64, device=device),
+            torch.full((batch,), min(2, length), device=device),
+            torch.zeros(batch, device=device),
+            torch.zeros(batch, device=device),
+            torch.zeros((), device=device),
+            torch.zeros(batch, dtype=torch.bool, device=device),
+        )
+
+    def fill(self, share: Share) -> None:
+        batch, length = share.words.shape
+        self.words[:batch, :length].copy_(share.words)
+        self.lengths[:batch].copy_(share.device_lengths)
+        self.lengths[batch:].fill_(min(2, self.words.shape[1]))
+        self.counts[:batch].copy_(share.counts)
+        self.counts[batch:].zero_()
+        self.predictions[:batch].copy_(share.predictions)
+        self.scale.fill_(share.scale)
+
+
+def padded_shape(batch: int, length: int) -> Shape:
+    """The shape a batch is filled up to: at most a quarter more sentences, and a sixteenth more words, or one."""
+    return _rounded_up(batch, 4, 1), _rounded_up(length, 16, 2)
+
+
+def _rounded_up(number: int, parts: int, least: int) -> int:
+    """To a multiple of the power of two that divides the next lower power of two into some parts."""
+    step = max(least, (1 << number.bit_length() - 1) // parts)
+    return -(-number // step) * step

@@ -1,0 +1,120 @@
+"""log p of padded batches under the grammars with low-rank rules, by kernels, against the torch engine."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton", reason="needs triton")
+
+from kernels.charts import DEVICE
+from rankspace.models import Model, create
+
+VOCABULARY = 11
+MODELS: dict[str, dict[str, Any]] = {
+    "rank-pcfg": {"nonterminals": 5, "preterminals": 7, "rank": 6, "size": 8},
+    "rank-pcfg from ranks": {"nonterminals": 5, "preterminals": 7, "rank": 18, "size": 8, "start": "ranks"},
+    "tn-pcfg": {"nonterminals": 5, "preterminals": 7, "rank": 6, "size": 8},
+    "simple-pcfg": {"nonterminals": 6, "preterminals": 9, "size": 8},
+}
+
+
+def new_model(name: str, scale: float = 1.0) -> Model:
+    torch.manual_seed(3)
+    model = create(name.split()[0], vocabulary=VOCABULARY, **MODELS[name])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter)).mul_(scale)
+    return model.to(DEVICE)
+
+
+def padded_words(lengths: tuple[int, ...], longest: int, seed: int = 0) -> Tensor:
+    """Any words behind the ends."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCABULARY, (len(lengths), longest), generator=generator).to(DEVICE)
+
+
+def gradients(model: Model, log_p: Tensor, lengths: tuple[int, ...]) -> dict[str, Tensor]:
+    """Of all sentences but those of one word, which no grammar has."""
+    slopes = torch.tensor([0.5 + b if n > 1 else 0.0 for b, n in enumerate(lengths)], device=log_p.device)
+    total = (log_p.where(slopes > 0, 0) * slopes).sum()
+    found = torch.autograd.grad(total, list(model.parameters()), allow_unused=True)
+    names = [name for name, _ in model.named_parameters()]
+    return {name: each for name, each in zip(names, found, strict=True) if each is not None}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("lengths", "longest"), [((5, 2, 4), 5), ((3, 7, 1, 2), 8), ((2,), 4)])
+def test_equals_the_torch_engine(name: str, lengths: tuple[int, ...], longest: int) -> None:
+    model, words = new_model(name), padded_words(lengths, longest)
+    seed = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    log_p, lost = model.padded_log_prob(words, torch.tensor(lengths, device=DEVICE), seed)
+    found = gradients(model, log_p, lengths)
+    double = new_model(name).double()
+    double.options = {"backend": "torch"}
+    expected_log_p = double.log_prob(words, lengths)
+    torch.testing.assert_close(log_p, expected_log_p, rtol=1e-6, atol=1e-4)
+    assert not bool(lost.any())
+    expected = gradients(double, expected_log_p, lengths)
+    assert found.keys() == expected.keys()
+    largest = max(float(each.norm()) for each in expected.values())
+    for parameter, each in expected.items():
+        assert float((found[parameter] - each).norm()) <= 1e-4 * max(float(each.norm()), 1e-2 * largest), parameter
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_products_of_bfloat16(name: str) -> None:
+    """What is rounded has 8 bits: log p and gradients are right to some hundredths."""
+    model, lengths, longest = new_model(name), (5, 2, 6), 7
+    words, seed = padded_words(lengths, longest), torch.zeros((), dtype=torch.int64, device=DEVICE)
+    model.options = {"precision": "medium"}
+    log_p, lost = model.padded_log_prob(words, torch.tensor(lengths, device=DEVICE), seed)
+    found = gradients(model, log_p, lengths)
+    double = new_model(name).double()
+    expected_log_p = double.log_prob(words, lengths)
+    torch.testing.assert_close(log_p, expected_log_p, rtol=0, atol=0.1)  # the interpreter cuts bits off
+    assert not bool(lost.any())
+    expected = gradients(double, expected_log_p, lengths)
+    largest = max(float(each.norm()) for each in expected.values())
+    for parameter, each in expected.items():
+        assert float((found[parameter] - each).norm()) <= 0.1 * max(float(each.norm()), 0.1 * largest), parameter
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_lies_behind_the_end_has_no_part_in_it(name: str) -> None:
+    """The same bits whatever the words there are, gradients of weights that only they would move included."""
+    model, lengths, results = new_model(name), (4, 2, 3), []
+    seed = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    words = padded_words(lengths, 6)
+    for other in (0, VOCABULARY - 1):
+        for sentence, length in enumerate(lengths):
+            words[sentence, length:] = other
+        log_p, _ = model.padded_log_prob(words, torch.tensor(lengths, device=DEVICE), seed)
+        results.append((log_p, gradients(model, log_p, lengths)))
+    assert torch.equal(results[0][0], results[1][0])
+    for parameter, each in results[0][1].items():
+        assert torch.equal(each, results[1][1][parameter]), parameter
+
+
+@pytest.mark.parametrize("scale", [1.5, 6.0])
+def test_peaked_parameters_are_right_or_lost(scale: float) -> None:
+    model, lengths = new_model("rank-pcfg", scale), (6, 9, 3)
+    words, seed = padded_words(lengths, 10), torch.zeros((), dtype=torch.int64, device=DEVICE)
+    log_p, lost = model.padded_log_prob(words, torch.tensor(lengths, device=DEVICE), seed)
+    double = new_model("rank-pcfg", scale).double()
+    expected = double.log_prob(words, lengths)
+    limit = (1e-6 * expected.abs() * scale**4).clamp(min=1e-4)  # logits themselves are rounded in float32
+    assert bool((lost | ((log_p - expected).abs() <= limit)).all())
+    assert all(bool(each.isfinite().all()) for each in gradients(model, log_p, lengths).values())
+
+
+def test_which_options_can_be_captured() -> None:
+    model = new_model("rank-pcfg")
+    assert model.can_be_captured(DEVICE)
+    for options in ({"backend": "torch"}, {"order": "state"}):
+        model.options = options
+        assert not model.can_be_captured(DEVICE)
+    model.options = {}
+    assert not model.double().can_be_captured(DEVICE)
+    assert not create("hmm", vocabulary=3, states=2, size=4).can_be_captured(DEVICE)

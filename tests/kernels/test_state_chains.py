@@ -1,0 +1,197 @@
+"""log p of the low-rank HMM with words on states by kernels, against the torch engine."""
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton", reason="needs triton")
+
+from kernels.charts import DEVICE
+from kernels.test_chain_model import VOCABULARY, gradients, random_words, relative_errors, seed_of
+from kernels.test_padded_chains import on_device, padded
+from rankspace.inference.links import Precision
+from rankspace.inference.ragged import ragged
+from rankspace.kernels.chain_tall import add_up, product_in_shares, product_in_shares_by_torch
+from rankspace.models import fast_states
+from rankspace.models.fast_tables import logit_gradients, table
+from rankspace.models.lhmm import NeuralLHMM
+
+Form = Literal["features", "tables"]
+FORMS: list[Form] = ["features", "tables"]
+
+
+def new_lhmm(form: Form, states: int, rank: int, size: int = 8, dropout: float = 0.0, scale: float = 1.0) -> NeuralLHMM:
+    torch.manual_seed(states + rank)
+    model = NeuralLHMM(VOCABULARY, states, rank, size, form, dropout)
+    with torch.no_grad():
+        model.ranks.normal_().mul_(scale)
+        model.emission.words.bias.normal_()
+    return model.to(DEVICE)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("lengths", "states", "rank"),
+    [((5, 3, 1, 2), 37, 13), ((4, 0, 7), 16, 40), ((1, 1), 37, 13), ((2, 3), 1, 1)],
+)
+def test_equals_the_torch_engine(form: Form, lengths: tuple[int, ...], states: int, rank: int) -> None:
+    model, words = new_lhmm(form, states, rank), random_words(lengths)
+    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    found = gradients(model, log_p)
+    double = new_lhmm(form, states, rank).double()
+    double.options = {"backend": "torch"}
+    expected = double.log_prob(words, lengths)
+    torch.testing.assert_close(log_p, expected, rtol=1e-6, atol=1e-4)
+    assert not bool(lost.any())
+    assert relative_errors(found, gradients(double, expected)) < 1e-4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_lies_behind_the_end_changes_nothing(form: Form) -> None:
+    lengths = (4, 1, 2, 1)
+    model, words = new_lhmm(form, 37, 13), random_words(lengths)
+    log_p, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    expected = gradients(model, log_p)
+    for other in (0, 1):
+        found, lost = model.padded_log_prob(padded(words, lengths, 4 + other, other), on_device(lengths), seed_of(0))
+        torch.testing.assert_close(found, log_p, rtol=1e-6, atol=1e-6)
+        assert not bool(lost.any())
+        assert relative_errors(gradients(model, found), expected) < 1e-5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ranks_are_left_out_in_training(form: Form) -> None:
+    """By torch's generator, as in the torch engine."""
+    lengths = (4, 2)
+    model, words = new_lhmm(form, 20, 12, dropout=0.5), random_words(lengths)
+    torch.manual_seed(5)
+    found, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    torch.manual_seed(5)
+    model.options = {"backend": "torch"}
+    expected = model.log_prob(words, lengths)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4, check_dtype=False)
+    slopes = gradients(model, found)["ranks"]
+    assert int((slopes != 0).any(1).sum()) == 6
+    torch.testing.assert_close(slopes, gradients(model, expected)["ranks"], rtol=1e-3, atol=1e-5)
+
+
+def test_peaked_parameters_are_right_or_redone() -> None:
+    lengths = (6, 3, 12)
+    model, words = new_lhmm("features", 30, 12, scale=40.0), random_words(lengths)
+    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    assert bool(lost.any())
+    model.options = {"backend": "triton"}
+    expected = new_lhmm("features", 30, 12, scale=40.0).double().log_prob(words, lengths)
+    torch.testing.assert_close(model.log_prob(words, lengths), expected, rtol=1e-3, atol=1e-3, check_dtype=False)
+    assert all(bool(each.isfinite().all()) for each in gradients(model, log_p).values())
+
+
+def test_when_kernels_run() -> None:
+    model = new_lhmm("features", 9, 4)
+    assert model.can_be_captured(DEVICE)
+    model.options = {"order": "state"}
+    assert model.can_be_captured(DEVICE)
+    model.options = {"backend": "torch"}
+    assert not model.can_be_captured(DEVICE)
+
+
+def test_tables_with_a_bias() -> None:
+    torch.manual_seed(0)
+    rows, columns, bias = torch.randn(7, 3), torch.randn(5, 3), torch.randn(5)
+    rows, columns, bias = (each.to(DEVICE).requires_grad_() for each in (rows, columns, bias))
+    slopes: Tensor = torch.randn(7, 5).to(DEVICE)
+    expected = (rows @ columns.T + bias).softmax(1)
+    found = table(rows.detach(), columns.detach(), "highest", 0.0, seed_of(0), 0, bias.detach())
+    torch.testing.assert_close(found, expected.detach())
+    of_logits = logit_gradients(lambda part: slopes[part], found)
+    torch.testing.assert_close(of_logits.sum(0), torch.autograd.grad(expected, bias, slopes)[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("num_rows", "num_middle", "num_columns"), [(3, 300, 140), (17, 5, 1), (70, 1, 130)])
+def test_products_in_shares(num_rows: int, num_middle: int, num_columns: int, turned: bool) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(num_rows, num_middle + 3).to(DEVICE)[:, :num_middle]
+    table = torch.randn(num_middle, num_columns).to(DEVICE)
+    table = table.T.contiguous().T if turned else table
+    found = product_in_shares(rows, table)
+    torch.testing.assert_close(found, product_in_shares_by_torch(rows, table), rtol=1e-4, atol=1e-4)
+    for dtype in (torch.float32, torch.bfloat16):
+        total = torch.full((num_rows, num_columns + 5), torch.nan, dtype=dtype, device=DEVICE)
+        add_up(found, total[:, :num_columns])
+        torch.testing.assert_close(total[:, :num_columns], found.sum(0).to(dtype), rtol=1e-2, atol=1e-2)
+        assert bool(total[:, num_columns:].isnan().all())
+    torch.testing.assert_close(found.sum(0), rows @ table, rtol=1e-4, atol=1e-4)
+
+
+def test_a_chain_by_products_in_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = (4, 1, 3)
+    model, words = new_lhmm("features", 37, 13), random_words(lengths)
+    outcomes = []
+    for is_tall in (False, True):
+        monkeypatch.setattr(fast_states, "_is_tall", lambda *_, is_tall=is_tall: is_tall)
+        log_p, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+        outcomes.append((log_p.detach(), gradients(model, log_p)))
+    torch.testing.assert_close(outcomes[0][0], outcomes[1][0], rtol=1e-6, atol=1e-5)
+    assert relative_errors(outcomes[1][1], outcomes[0][1]) < 1e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("num_rows", "num_middle", "num_columns"), [(16, 4096, 1000), (5, 515, 4096), (64, 9000, 130)])
+def test_products_in_shares_in_bfloat16(num_rows: int, num_middle: int, num_columns: int, turned: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.rand(num_rows, num_middle, generator=generator).bfloat16().to(DEVICE)
+    table = torch.rand(num_middle, num_columns, generator=generator).bfloat16().to(DEVICE)
+    table = table.T.contiguous().T if turned else table
+    expected = rows.double() @ table.double()
+    torch.testing.assert_close(product_in_shares(rows, table).sum(0), expected, rtol=1e-4, atol=0.0, check_dtype=False)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("precision", "of_log_p", "of_gradients"), [("highest", 2e-4, 1e-3), ("high", 2e-2, 5e-2), ("medium", 5e-2, 1e-1)]
+)
+def test_precisions_at_some_size(form: Form, precision: Precision, of_log_p: float, of_gradients: float) -> None:
+    """Networks among the weights: a rectifier whose input rounds to the other side of zero has another gradient."""
+    lengths = (40, 1, 17, 2, 33) * 3
+    model, words = new_lhmm(form, 2003, 509, 64, scale=0.2), random_words(lengths)
+    model.options = {"precision": precision}
+    found, lost = model.padded_log_prob(padded(words, lengths, 41, 0), on_device(lengths), seed_of(0))
+    slopes = gradients(model, found)
+    double = new_lhmm(form, 2003, 509, 64, scale=0.2).double()
+    double.options = {"backend": "torch"}
+    expected = double.log_prob(words, lengths)
+    assert not bool(lost.any())
+    assert float((found - expected).abs().max()) < of_log_p
+    assert relative_errors(slopes, gradients(double, expected)) < of_gradients
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["highest", "medium"])
+@pytest.mark.parametrize("width", [1, 9])
+def test_one_graph_serves_all_lengths(precision: Precision, width: int) -> None:
+    model, lengths = new_lhmm("features", 500, 130), torch.ones(4, dtype=torch.int64, device=DEVICE)
+    model.options = {"precision": precision}
+    words, seed = random_words((width,) * 4), seed_of(0)
+
+    def run() -> list[Tensor]:
+        log_p, _ = model.padded_log_prob(words, lengths, seed)
+        return [log_p.detach(), *gradients(model, log_p).values()]
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run()
+    lengths.copy_(torch.tensor([width, 1, (width + 1) // 2, width]))
+    words.copy_(words.flip(0))
+    graph.replay()
+    kept = [each.clone() for each in captured]
+    assert all(torch.equal(one, other) for one, other in zip(kept, run(), strict=True))
