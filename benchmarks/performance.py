@@ -14,6 +14,21 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE, README = HERE.parent / "docs" / "performance.md", HERE.parent / "README.md"
 PLOT = HERE.parent / "docs" / "performance.png"
+COLUMNS = (
+    "step",
+    "batch",
+    "precision",
+    "ms",
+    "at most",
+    "best peer ms",
+    "times faster",
+    "GB",
+    "at most",
+    "best peer GB",
+    "error of log p",
+    "of gradients",
+    "of GEMM rate",
+)
 RECORD, CHART, STEP = "gpu-h200", "tree-chart-h200", "rank-hmm-step-h200"
 AXES = {"length": "words in a sentence", "rank": "rank", "batch": "sentences in a batch"}
 
@@ -25,17 +40,23 @@ and {peak:.1f} GB, {faster:.0f} times less time than the fastest published imple
 """
 
 STEPS = """\
-{device}, torch {torch}, Triton {triton}, {date}, commit {commit}. Products of 8192 x 8192 matrices reach fp32 {fp32:.0f},
+{device}, torch {torch}, Triton {triton}, {date}, commit {commit}. Products of square matrices reach fp32 {fp32:.0f},
 tf32 {tf32:.0f} and bf16 {bf16:.0f} TFLOP/s there, a copy {copy:.2f} TB/s.
 
-| step | batch | precision | ms | at most | best peer ms | times faster | GB | at most | best peer GB | error of log p | of gradients | of GEMM rate |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{columns}
 {rows}
+
+Best peers: {peers}.
+{peaked}"""
+
+PEAKED = """\
+With logits times 6, `{model}` {sizes} in "highest" is off by {error:.0e}, and did {lost} of {num} sentences again.
 """
 
 KERNELS = """\
-Charts of low-rank trees alone, forward and backward from given probabilities ({device}, torch {torch}). *Floor*: the
-products with the link at the rate of a square product, and the rows that splits read at the rate of a copy.
+Charts of low-rank trees alone, forward and backward from given probabilities ({device}, torch {torch}).
+*Floor*: the products with the link at the rate of a square product, and the rows that splits read at the rate of a
+copy, as if no cache gave any of them twice.
 
 | chart | rank | precision | ms | of floor | peak GB | error of log Z |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -70,7 +91,7 @@ def headline(found: dict[str, Any]) -> str:
         device=found["device"],
         date=found["date"],
         sizes=row["sizes"],
-        batch=batch_of(row),
+        batch=row["batch"],
         milliseconds=row["milliseconds"],
         peak=row["peak_gb"],
         faster=row["faster"],
@@ -82,11 +103,20 @@ def headline(found: dict[str, Any]) -> str:
 def steps(found: dict[str, Any]) -> str:
     rows = "\n".join(f"| {' | '.join(step_cells(row))} |" for row in found["rows"])
     names = ("device", "torch", "triton", "date", "commit")
-    return STEPS.format(rows=rows, **{name: found[name] for name in names}, **found["rates"])
+    peers = dict.fromkeys(f"`{row['model']}`: {row['peer']['name']}" for row in found["rows"] if row["peer"])
+    peaked = "".join(peaked_text(row) for row in found["rows"] if "peaked_error" in row)
+    columns = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
+    given = {"columns": columns, "rows": rows, "peers": "; ".join(peers), "peaked": peaked}
+    return STEPS.format(**given, **{name: found[name] for name in names}, **found["rates"])
+
+
+def peaked_text(row: dict[str, Any]) -> str:
+    sizes = {"model": row["model"], "sizes": row["sizes"], "num": len(row["lengths"])}
+    return PEAKED.format(error=row["peaked_error"], lost=row["peaked_lost"], **sizes)
 
 
 def step_cells(row: dict[str, Any]) -> list[str]:
-    start = [f"`{row['model']}` {row['sizes']}", batch_of(row), row["precision"]]
+    start = [f"`{row['model']}` {row['sizes']}", row["batch"], row["precision"]]
     if row["wrong"]:
         return [*start, f"not timed: {row['wrong']}", *[""] * 9]
     peer = row["peer"] or {"milliseconds": None, "gigabytes": None}
@@ -165,11 +195,6 @@ def phases(found: dict[str, Any]) -> str:
         rows.append(f"| {case['name']} | {case['precision']} | {case['graph_ms']:.2f} | {' | '.join(values)} |")
     heads = {"names": " | ".join(names), "dashes": " --- |" * len(names)}
     return PHASES.format(device=found["device"], torch=found["torch"], steps="\n".join(rows), **heads)
-
-
-def batch_of(row: dict[str, Any]) -> str:
-    shortest, longest, num = min(row["lengths"]), max(row["lengths"]), len(row["lengths"])
-    return f"{num} x {longest}" if shortest == longest else f"{num} of {shortest}..{longest}"
 
 
 def number(value: float | None, form: str) -> str:

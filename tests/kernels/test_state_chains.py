@@ -1,6 +1,6 @@
 """log p of the low-rank HMM with words on states by kernels, against the torch engine."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -9,12 +9,24 @@ from torch import Tensor
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
+from kernels.test_chain_kernels import padded_chain, random_link
 from kernels.test_chain_model import VOCABULARY, gradients, random_words, relative_errors, seed_of
 from kernels.test_padded_chains import on_device, padded
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import ragged
+from rankspace.kernels.chain_sides import (
+    beside,
+    both_products,
+    both_products_by_torch,
+    finish,
+    finish_by_torch,
+    masses,
+    masses_by_torch,
+    step_beside,
+    step_beside_by_torch,
+)
 from rankspace.kernels.chain_tall import add_up, product_in_shares, product_in_shares_by_torch
-from rankspace.models import fast_states
+from rankspace.models import fast_sides, fast_states, fast_tall
 from rankspace.models.fast_tables import logit_gradients, table
 from rankspace.models.lhmm import NeuralLHMM
 
@@ -126,16 +138,104 @@ def test_products_in_shares(num_rows: int, num_middle: int, num_columns: int, tu
     torch.testing.assert_close(found.sum(0), rows @ table, rtol=1e-4, atol=1e-4)
 
 
-def test_a_chain_by_products_in_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = (4, 1, 3)
+@pytest.mark.parametrize("lengths", [(4, 1, 3), (5, 5), (1, 1), (2, 0)])
+def test_both_sides_at_once(monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]) -> None:
+    """As for tables in bfloat16, and with products in shares."""
     model, words = new_lhmm("features", 37, 13), random_words(lengths)
     outcomes = []
     for is_tall in (False, True):
-        monkeypatch.setattr(fast_states, "_is_tall", lambda *_, is_tall=is_tall: is_tall)
-        log_p, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+        for module in (fast_sides, fast_tall):
+            monkeypatch.setattr(module, "is_tall", lambda *_, is_tall=is_tall: is_tall)
+        log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+        assert not bool(lost.any())
         outcomes.append((log_p.detach(), gradients(model, log_p)))
+    with torch.no_grad():
+        monkeypatch.setattr(fast_states, "both_sides", None)  # not asked where nothing is to come back
+        alone, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    torch.testing.assert_close(outcomes[0][0], alone, rtol=1e-6, atol=1e-5)
     torch.testing.assert_close(outcomes[0][0], outcomes[1][0], rtol=1e-6, atol=1e-5)
     assert relative_errors(outcomes[1][1], outcomes[0][1]) < 1e-5
+
+
+def test_both_sides_of_a_padded_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fast_sides, fast_tall):
+        monkeypatch.setattr(module, "is_tall", lambda *_: True)
+    lengths = (4, 1, 2, 1)
+    model, words = new_lhmm("tables", 37, 13), random_words(lengths)
+    log_p, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    found, lost = model.padded_log_prob(padded(words, lengths, 5, 0), on_device(lengths), seed_of(0))
+    assert not bool(lost.any())
+    torch.testing.assert_close(found, log_p, rtol=1e-6, atol=1e-6)
+    assert relative_errors(gradients(model, found), gradients(model, log_p)) < 1e-5
+
+
+@pytest.mark.parametrize("scale", [8.0, 40.0])
+def test_peaked_parameters_from_both_sides_are_right_or_lost(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
+    for module in (fast_sides, fast_tall):
+        monkeypatch.setattr(module, "is_tall", lambda *_: True)
+    lengths = (6, 3, 9, 1)
+    model, words = new_lhmm("features", 30, 12, scale=scale), random_words(lengths)
+    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    assert bool(lost.any()) == (scale > 10)
+    double = new_lhmm("features", 30, 12, scale=scale).double()
+    expected = double.log_prob(words, lengths)
+    limit = 1e-6 * scale**2 * expected.abs()  # logits themselves are rounded in float32
+    assert bool((lost | ((log_p - expected).abs() <= limit)).all())
+    found = gradients(model, log_p)
+    assert relative_errors(found, gradients(double, expected.where(~lost, 0))) < 1e-5 * scale**2
+
+
+def test_a_sentence_is_lost_for_too_low_a_mass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only for that of a word before its end."""
+    for module in (fast_sides, fast_tall):
+        monkeypatch.setattr(module, "is_tall", lambda *_: True)
+    monkeypatch.setattr(fast_states, "both_sides", _with_low_masses)
+    model, lengths = new_lhmm("tables", 9, 4), (3, 2, 3, 1)
+    words = padded(random_words(lengths), lengths, 3, 0)
+    log_p, lost = model.padded_log_prob(words, on_device(lengths), seed_of(0))
+    assert lost.tolist() == [False, True, False, False]
+    assert bool(log_p.isfinite().all())
+    assert all(bool(each.isfinite().all()) for each in gradients(model, log_p).values())
+
+
+def _with_low_masses(chain: Any, *others: Any) -> Any:
+    """At the second word of the second sentence, and behind the end of the last."""
+    between, side = fast_sides.both_sides(chain, *others)
+    side.mass[[4 + 1, 4 + 3]] = 1e-40
+    return between, side
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("num_states", "num_ranks", "one", "other"), [(300, 70, 3, 17), (1, 1, 1, 1), (256, 64, 2, 1)])
+def test_both_products(num_states: int, num_ranks: int, one: int, other: int, turned: bool) -> None:
+    torch.manual_seed(0)
+    table = torch.randn(num_states, num_ranks).to(DEVICE)
+    table = table.T.contiguous().T if turned else table
+    over_states, over_ranks = torch.randn(one, num_states).to(DEVICE), torch.randn(other, num_ranks).to(DEVICE)
+    found = both_products(table, over_states, over_ranks)
+    for mine, expected in zip(found, both_products_by_torch(table, over_states, over_ranks), strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [3, 515])
+def test_steps_beside_masses_and_finish(size: int) -> None:
+    chain = padded_chain(size)
+    mine, expected = beside(chain), beside(chain)
+    for time in range(chain.rows.longest - 1, -1, -1):
+        sums = None
+        if time < chain.rows.longest - 1:
+            first = chain.rows.first(time + 1)
+            sums = expected.vectors[first : first + chain.rows.alive(time + 1)] @ random_link(size).T
+        step_beside(mine, time, sums)
+        step_beside_by_torch(expected, time, sums)
+    torch.testing.assert_close(mine.outputs, expected.outputs, rtol=1e-5, atol=0.0)
+    torch.testing.assert_close(mine.vectors, expected.vectors, rtol=1e-5, atol=0.0)
+    assert bool(((mine.top - expected.top).abs() < 256).all())  # units in the last place
+    torch.testing.assert_close(masses(chain, mine), masses_by_torch(chain, mine), rtol=1e-6, atol=0.0)
+    numbers = [torch.randn(chain.rows.num_tokens, dtype=torch.float64).to(DEVICE) for _ in range(2)]
+    found, wanted = finish(chain, mine, *numbers), finish_by_torch(chain, mine, *numbers)
+    for each, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(each, other, rtol=1e-5, atol=0.0)
 
 
 @pytest.mark.gpu

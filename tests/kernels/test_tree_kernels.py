@@ -18,9 +18,10 @@ from kernels.charts import (
     up_to,
 )
 from rankspace.kernels.tree_chart import Chart
+from rankspace.kernels.tree_doubt import doubts, doubts_by_torch
 from rankspace.kernels.tree_marginals import span_marginals, span_marginals_by_torch
 from rankspace.kernels.tree_outside import Above, begin_outside_sums, new_above, outside_sums, outside_sums_by_torch
-from rankspace.kernels.tree_splits import begin_sums, split_sums
+from rankspace.kernels.tree_splits import LOST, LOW, begin_sums, split_sums
 from rankspace.kernels.tree_tiles import LAG, WIDTHS, inside_steps, outside_steps
 from rankspace.kernels.tree_tops import (
     root_gradient,
@@ -88,15 +89,47 @@ def test_sums_that_are_begun_together(weighted: bool) -> None:
 
 
 @pytest.mark.parametrize("low", [False, True])
-def test_entries_that_are_too_low_mark_their_sentence(low: bool) -> None:
+@pytest.mark.parametrize("width", [2, 3])
+def test_entries_that_are_too_low_mark_their_sentence(low: bool, width: int) -> None:
+    """Of words at the scale they had before they were divided, of others as they are."""
     sentences = random_sentences((3, 4, 3))
-    chart = up_to(filled_chart(random_inputs(3), sentences), 3)
+    chart = up_to(filled_chart(random_inputs(3), sentences), width)
     place, side = 1, 1
     chart.children[:] = chart.children.nan_to_num(1.0)
-    row = int(chart.rows.shift[2] + chart.rows.before[3]) + place  # [1, 3)
-    chart.children[row, side, 2] = 2.0 ** (-int(chart.power[row]) - (104 if low else 102))
-    split_sums(chart, 3)
-    assert chart.lost.tolist() == [0, int(low), 0]
+    row = int(chart.rows.shift[width - 1] + chart.rows.before[width]) + place  # [1, width)
+    power = int(chart.power[row]) if width == 2 else 0
+    chart.children[row, side, 2] = 2.0 ** (-power - (71 if low else 60))
+    split_sums(chart, width)
+    assert chart.lost.tolist() == [0, LOW if low else 0, 0]
+
+
+def test_what_is_too_low_is_raised() -> None:
+    sentences = random_sentences((3, 2))
+    inputs = random_inputs(3)
+    inputs.words[:, 1] = 0.0
+    found, expected = (empty_chart(3, sentences, None) for _ in range(2))
+    lay_words(found, inputs.words, sentences.token_word)
+    lay_words_by_torch(expected, inputs.words, sentences.token_word)
+    count = found.rows.num_tokens
+    assert torch.equal(found.children[:count], expected.children[:count])
+    assert bool((found.children[:count, :, :3] > 0).all())
+    assert not bool(found.children[:count, :, 3:].any())
+    split_sums(found, 2)
+    assert bool((found.alpha[found.rows.wide(2)][:, :3] > 0).all())
+    assert found.lost.tolist() == [LOW, LOW]
+
+
+def test_doubts() -> None:
+    sentences = random_sentences((5, 3, 4))
+    chart = filled_chart(random_inputs(37), sentences)
+    above, places = above_of(chart), sentences.layout.places
+    above.children.normal_()
+    assert not bool(doubts(chart, above, places).any())
+    for table in (chart.children, chart.alpha):
+        table[torch.rand(table.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE) < 0.3] *= 2.0**-80
+    found, expected = doubts(chart, above, places), doubts_by_torch(chart, above, places)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0.0)
+    assert bool((found > 0).all())
 
 
 def above_of(chart: Chart, seed: int = 0) -> Above:
@@ -144,7 +177,8 @@ def test_outside_sums_that_are_begun_together(weighted: bool) -> None:
 def test_tops_and_their_slopes(rank: int) -> None:
     sentences, inputs = random_sentences(LENGTHS[rank]), random_inputs(rank)
     chart = filled_chart(inputs, sentences)
-    chart.lost[0] = 1
+    chart.lost[0] = LOST
+    chart.lost[-1] = max(int(chart.lost[-1]), LOW)
     root = torch.nn.functional.pad(inputs.root, (0, chart.padded - rank))
     found, expected = (make(chart, root, sentences.token_word, sentences.log_scale) for make in (tops, tops_by_torch))
     torch.testing.assert_close(found.top, expected.top, **CLOSE)

@@ -5,6 +5,7 @@ import math
 import sys
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from rankspace.errors import RankspaceError
 from rankspace.inference.links import DenseLink, FactoredLink
 from rankspace.inference.tree.engine import log_z
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
+from rankspace.inference.tree.triton_engine import log_z_by_kernels
 
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about what happens without a GPU")
 
@@ -67,12 +69,13 @@ def test_a_factored_link() -> None:
     compare(TreeInputs(FactoredLink(second, first), inputs.words, inputs.root), random_sentences((4, 3)))
 
 
-def test_peaked_parameters_are_right_or_lost() -> None:
-    inputs, sentences = random_inputs(4, peak=20.0), random_sentences((4, 3, 2, 2))
-    wide = inputs.like(tuple(tensor.double() for tensor in inputs.tensors))
+@pytest.mark.parametrize(("peak", "num_kept"), [(20.0, 4), (150.0, 1)])
+def test_peaked_parameters_are_right_or_lost(peak: float, num_kept: int) -> None:
+    inputs, sentences = random_inputs(4, peak), random_sentences((4, 3, 2, 2))
+    wide = inputs.like(tuple(tensor.double().clamp(min=1e-200) for tensor in inputs.tensors))
     found, expected = Outcome(inputs, sentences, None, True), Outcome(wide, sentences, None, False)
     kept = ~found.lost
-    assert 0 < int(kept.sum()) < 4
+    assert int(kept.sum()) == num_kept
     torch.testing.assert_close(found.log_z[kept], expected.log_z[kept], rtol=1e-6, atol=1e-5)
     assert all(bool(gradient.isfinite().all()) for gradient in found.gradients)
 
@@ -97,14 +100,40 @@ def test_a_sentence_whose_spans_are_all_forbidden_is_impossible() -> None:
     assert bool((found.gradients[-1][layout.places == 0] == 0).all())
 
 
-def test_zeros_of_the_grammar_count_as_lost() -> None:
-    inputs = random_inputs(3)
+def test_zeros_of_the_grammar_that_do_not_matter_are_not_lost() -> None:
+    inputs, sentences = random_inputs(3), random_sentences((4, 2))
     matrix = inputs.link.tensors[0].clone()
     matrix[1] = 0  # no span is a left child of rank 1, unless it is a word
-    zero = TreeInputs(DenseLink(matrix), inputs.words, inputs.root)
-    found = Outcome(zero, random_sentences((4, 2)), None, True)
+    low = matrix.double().clamp(min=1e-60)
+    found = Outcome(TreeInputs(DenseLink(matrix), inputs.words, inputs.root), sentences, None, True)
+    wide = TreeInputs(DenseLink(low), inputs.words.double(), inputs.root.double())
+    expected = Outcome(wide, sentences, None, False)
+    assert not bool(found.lost.any())
+    torch.testing.assert_close(found.log_z, expected.log_z, rtol=1e-6, atol=1e-5)
+    for one, other in zip(found.gradients, expected.gradients, strict=True):
+        assert float((one - other).norm()) <= 1e-5 * float(other.norm())
+
+
+def test_what_hangs_on_zeros_of_the_grammar_is_lost() -> None:
+    """Impossible sentences are: the numbers that zeros are raised to give them a probability that is not theirs."""
+    inputs = random_inputs(3)
+    nothing = TreeInputs(DenseLink(torch.zeros_like(inputs.link.tensors[0])), inputs.words, inputs.root)
+    found = Outcome(nothing, random_sentences((4, 2)), None, True)
     assert found.lost.tolist() == [True, False]
     assert all(bool(gradient.isfinite().all()) for gradient in found.gradients)
+
+
+@pytest.mark.parametrize("matters", [False, True])
+def test_doubt_may_be_told_by_the_backward_pass(matters: bool) -> None:
+    inputs, sentences = random_inputs(3), random_sentences((4, 3))
+    matrix = inputs.link.tensors[0] * (0 if matters else 1)
+    matrix[1] = 0
+    doubt = torch.ones(2, dtype=torch.bool, device=DEVICE)
+    leaves = [tensor.clone().requires_grad_() for tensor in (inputs.words, inputs.root, matrix)]
+    found, lost = log_z_by_kernels(inputs.like(tuple(leaves)), replace(sentences, doubt=doubt), None)
+    assert doubt.tolist() == lost.tolist()
+    torch.autograd.grad(found.sum(), leaves)
+    assert doubt.tolist() == [matters, matters]
 
 
 @pytest.mark.parametrize("lengths", [(), (0,), (1, 0, 1)])

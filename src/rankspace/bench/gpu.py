@@ -90,7 +90,7 @@ def run(job: Job, device: torch.device, tick: Callable[[], None] = lambda: None)
 def step_record(row: Row, found: dict[str, Any], device_rates: dict[Rate, float]) -> dict[str, Any]:
     """A row with what was measured of it, beside its limits, its peer and the rate of products in its precision."""
     flops, milliseconds = step_flops(row), found.get("milliseconds")
-    result = {**asdict(row), "settings": dict(row.settings), "gflop": flops / 1e9, **found}
+    result = {**asdict(row), "settings": dict(row.settings), "batch": row.batch, "gflop": flops / 1e9, **found}
     if milliseconds is None:
         return result
     result["gemm_fraction"] = flops / 1e9 / milliseconds / product_rate(row.precision, device_rates)

@@ -60,13 +60,19 @@ def measure(row: Row, device: torch.device, rounds: int = 20) -> dict[str, Any]:
 
 
 def new_model(row: Row, device: torch.device, sharpness: float = 1.0) -> Model:
-    """With the weights that training begins with, drawn anew the same way at each call."""
+    """With the weights that training begins with, drawn anew the same way at each call.
+
+    The tables of `rank-hmm` begin all but uniform, where no rounding shows: their logits are spread to a standard
+    deviation of one.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = create(row.model, vocabulary=row.vocabulary, **row.settings)
     model.options["precision"] = row.precision
     weights = dict(model.named_parameters())
     with torch.no_grad():
+        for name in ("from_states", "to_states") if row.model == "rank-hmm" else ():
+            weights[name].div_((weights[name][:1000] @ weights["ranks"].T).std())
         for name in SCALES[row.model] if sharpness != 1 else ():
             weights[name].mul_(sharpness)
     return model.to(device)

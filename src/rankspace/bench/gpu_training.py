@@ -41,13 +41,16 @@ NUM_EPOCHS = 6
 
 
 class Stopwatch(Quiet):
-    """When each step ended."""
+    """When each step ended. The last one of an epoch is told twice if it is logged afterwards."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
+        self._done = 0.0
 
     def advance(self, epochs: float, record: Mapping[str, Any]) -> None:
-        self.ends.append(time.perf_counter())
+        if epochs > self._done:
+            self.ends.append(time.perf_counter())
+        self._done = epochs
 
 
 class Step(NamedTuple):
@@ -134,7 +137,9 @@ def epoch_shapes(config: Config, data: PreparedData, device: torch.device) -> li
 
 
 def common(steps: Sequence[Step], num_shapes: int) -> list[Step]:
-    """The steps of the commonest shapes."""
+    """The steps of the commonest shapes. Raises RankspaceError where there are none."""
+    if not steps:
+        raise RankspaceError("no shape of batches came up often enough to be compared; give more sentences.")
     shapes = {shape for shape, _ in Counter(step.shape for step in steps).most_common(num_shapes)}
     return [step for step in steps if step.shape in shapes]
 

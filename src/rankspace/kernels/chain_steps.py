@@ -217,12 +217,13 @@ def tile_of(alive: int) -> int:
 
 def middle_of(tile: int, device: torch.device) -> int:
     """Ranks summed over at a time: as many as the memory of a multiprocessor holds in five stages."""
-    if device.type == "cuda" and _shared_memory(device) < LARGE:
+    if device.type == "cuda" and shared_memory(device) < LARGE:
         return 64
     return 256 if tile == 16 else 128
 
 
 @lru_cache(maxsize=16)
-def _shared_memory(device: torch.device) -> int:
+def shared_memory(device: torch.device) -> int:
+    """Bytes that a program can have of the memory of a multiprocessor."""
     size: int = torch.cuda.get_device_properties(device).shared_memory_per_block_optin  # type: ignore[attr-defined]
     return size

@@ -17,8 +17,9 @@ COLUMNS = 128  # of a program
 MIDDLE = 64  # summed over at a time
 PROGRAMS = 256  # about, that read one table: two on each multiprocessor
 WARPS = 4
-STAGES = 4
-BLOCK = 1024  # columns of a program that adds up
+STAGES = 4  # for numbers of two bytes; half as many for others
+SHARES = 32  # that are added up at a time
+BLOCK = 128  # columns of a program that adds up
 
 
 def product_in_shares(
@@ -45,7 +46,7 @@ def product_in_shares(
         COLUMNS=COLUMNS,
         MIDDLE=MIDDLE,
         num_warps=WARPS,
-        num_stages=STAGES,
+        num_stages=STAGES * 2 // table.element_size(),
     )
     return found
 
@@ -103,20 +104,29 @@ def add_up(parts: Float[Tensor, "share row column"], found: Float[Tensor, "row c
     num_shares, num_rows, num_columns = parts.shape
     block = min(BLOCK, triton.next_power_of_2(num_columns))
     _add_up[(num_rows, triton.cdiv(num_columns, block))](
-        parts, found, num_shares, num_rows, num_columns, found.stride(0), BLOCK=block
+        parts,
+        found,
+        num_shares,
+        num_rows,
+        num_columns,
+        found.stride(0),
+        SHARES=min(SHARES, triton.next_power_of_2(num_shares)),
+        BLOCK=block,
     )
 
 
 @triton.jit(do_not_specialize=["num_shares", "num_rows"])
 @no_type_check
-def _add_up(parts, found, num_shares, num_rows, num_columns, stride, BLOCK: tl.constexpr):
+def _add_up(parts, found, num_shares, num_rows, num_columns, stride, SHARES: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     exists = columns < num_columns
-    total = tl.zeros([BLOCK], tl.float32)
-    for share in range(num_shares):
-        total += tl.load(parts + (share * num_rows + row) * num_columns + columns, mask=exists, other=0.0)
-    tl.store(found + row * stride + columns, total.to(found.dtype.element_ty), mask=exists)
+    total = tl.zeros([SHARES, BLOCK], tl.float32)
+    for first in range(0, num_shares, SHARES):
+        share = first + tl.arange(0, SHARES)
+        at = (share * num_rows + row)[:, None] * num_columns + columns[None, :]
+        total += tl.load(parts + at, mask=(share < num_shares)[:, None] & exists[None, :], other=0.0)
+    tl.store(found + row * stride + columns, tl.sum(total, 0).to(found.dtype.element_ty), mask=exists)
 
 
 def product_in_shares_by_torch(

@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankspace.kernels.dense_chart import DenseChart, Span, row_block, row_of, spans_of
-from rankspace.kernels.scales import FURTHEST, LEAST_POWER, ZERO, power_of, power_of_two
-from rankspace.kernels.tree_splits import LOWEST
+from rankspace.kernels.scales import FURTHEST, LEAST_POWER, LOWEST, ZERO, power_of, power_of_two
 
 NUMBERS = 2048  # of a link at a time
 

@@ -12,20 +12,20 @@ import torch
 import triton
 import triton.language as tl
 
-from rankspace.kernels.scales import FURTHEST, LEAST_POWER, ZERO, power_of, power_of_two
+from rankspace.kernels.scales import DOUBTFUL, FLOOR, FURTHEST, LEAST_POWER, ZERO, power_of, power_of_two
 from rankspace.kernels.tree_chart import Chart
 from rankspace.kernels.tree_tiles import BEGINS, WIDTHS, early_ranks, row_tile
 
-LOWEST = 2.0**-103  # the smallest normal number over the rounding unit; see inference/scaled.py
 HIGHEST = 2.0**100
+LOW, LOST = 1, 2  # marks of a sentence
 
 
 def split_sums(chart: Chart, width: int, known: int = 0) -> None:
     """Fills alpha, exponent and power of all spans of a width, from two on. With `known`, splits into parts of at most
     that many words have been summed by `begin_sums`.
 
-    Marks sentences in which a child that is read for the first time has an entry below LOWEST at the scale at which it
-    was summed. Reads 8R bytes for each split, writes 4R for each span.
+    Marks sentences in which an entry, or one of a child that is read for the first time, is doubtful (LOW; see
+    `tree_doubt`), or in which sums leave the range (LOST). Reads 8R bytes for each split, writes 4R for each span.
     """
     rows, weights = chart.rows, chart.weights
     near = width - 1 - known if known else width - 1  # splits at either end
@@ -58,8 +58,9 @@ def split_sums(chart: Chart, width: int, known: int = 0) -> None:
         TERMS=tile.terms,
         RANKS=tile.ranks,
         WEIGHTED=weights is not None,
-        LOWEST=LOWEST,
         HIGHEST=HIGHEST,
+        LOW=LOW,
+        LOST=LOST,
         num_warps=tile.warps,
     )
 
@@ -92,8 +93,9 @@ def _split_sums(
     TERMS: tl.constexpr,
     RANKS: tl.constexpr,
     WEIGHTED: tl.constexpr,
-    LOWEST: tl.constexpr,
     HIGHEST: tl.constexpr,
+    LOW: tl.constexpr,
+    LOST: tl.constexpr,
 ):
     own = first_row + tl.program_id(0)
     ranks = tl.arange(0, RANKS)
@@ -134,8 +136,10 @@ def _split_sums(
         nothing |= weight == 0
     largest = tl.max(sums, 0)
     divided = power_of(largest)
-    tl.store(target, sums * power_of_two(-divided), mask=ranks < padded)
     nothing |= largest == 0
+    something = (ranks < rank) & (nothing == 0)
+    raised = tl.where(something, tl.maximum(sums, FLOOR), 0.0)
+    tl.store(target, raised * power_of_two(-divided), mask=ranks < padded)
     scale += divided
     tl.store(exponent + own, tl.where(nothing, ZERO, scale))
     tl.store(power + own, divided)
@@ -144,10 +148,12 @@ def _split_sums(
     wrong = beyond | (largest > HIGHEST) | (largest != largest) | ((largest == 0) & (peak >= 2 * -FURTHEST))
     if WEIGHTED:
         wrong &= weight != 0
+    low = tl.max((something & (sums < DOUBTFUL)).to(tl.int32), 0) > 0
     new_row = tl.load(shift + width - 1) + tl.load(before + end - 1) + place
-    wrong |= _low(children, exponent, power, new_row, 0, ranks, rank, padded, LOWEST)
-    wrong |= _low(children, exponent, power, tl.load(shift + width - 1) + at_end, 1, ranks, rank, padded, LOWEST)
-    tl.atomic_max(lost + place, 1, mask=wrong & is_span)
+    low |= _low(children, exponent, power, new_row, 0, width == 2, ranks, rank, padded)
+    new_row = tl.load(shift + width - 1) + at_end
+    low |= _low(children, exponent, power, new_row, 1, width == 2, ranks, rank, padded)
+    tl.atomic_max(lost + place, tl.where(wrong, LOST, LOW), mask=(wrong | low) & is_span)
 
 
 @triton.jit
@@ -160,11 +166,12 @@ def _rows(children, row, side, exists, ranks, padded):
 
 @triton.jit
 @no_type_check
-def _low(children, exponent, power, row, side, ranks, rank, padded, LOWEST: tl.constexpr):
-    """Whether a child that is not nothing has an entry below LOWEST before it was divided."""
+def _low(children, exponent, power, row, side, is_word, ranks, rank, padded):
+    """Whether a child that is not nothing has a doubtful entry: of a word, before its row was divided."""
     at = row.to(tl.int64) * (2 * padded) + side * padded
-    entries = tl.load(children + at + ranks, mask=ranks < padded, other=1.0) * power_of_two(tl.load(power + row))
-    low = ((entries >= LOWEST) == 0) & (ranks < rank)
+    entries = tl.load(children + at + ranks, mask=ranks < padded, other=1.0)
+    lowest = tl.where(is_word, DOUBTFUL * power_of_two(-tl.load(power + row)), DOUBTFUL)
+    low = ((entries >= lowest) == 0) & (ranks < rank)
     return (tl.max(low.to(tl.int32), 0) > 0) & (tl.load(exponent + row) != ZERO)
 
 
@@ -268,10 +275,15 @@ def split_sums_by_torch(chart: Chart, width: int) -> None:
         highest = torch.frexp(sums.amax()).exponent if float(sums.amax()) else LEAST_POWER.value
         divided = max(int(highest), LEAST_POWER.value)
         possible = float(sums.amax()) > 0 and peak > zero // 2
-        chart.alpha[row - rows.num_tokens] = (sums * 2.0**-divided).to(chart.alpha.dtype)
+        raised = sums.clamp(min=FLOOR.value) if possible else sums * 0
+        chart.alpha[row - rows.num_tokens] = (raised * 2.0**-divided).to(chart.alpha.dtype)
+        chart.alpha[row - rows.num_tokens, chart.rank :] = 0
         chart.exponent[row] = peak + power + divided if possible else zero
         chart.power[row] = divided
+        is_low = possible and bool((sums[: chart.rank] < DOUBTFUL.value).any())
         for child, side in ((left[-1], 0), (right[0], 1)):
-            entries = chart.children[child, side, : chart.rank].double() * 2.0 ** int(chart.power[child])
-            if bool((entries < LOWEST).any()) and int(chart.exponent[child]) != zero:
-                chart.lost[place] = 1
+            lowest = DOUBTFUL.value * (2.0 ** -int(chart.power[child]) if width == 2 else 1.0)
+            entries = chart.children[child, side, : chart.rank]
+            is_low |= bool((entries < lowest).any()) and int(chart.exponent[child]) != zero
+        if is_low:
+            chart.lost[place] = max(int(chart.lost[place]), LOW)

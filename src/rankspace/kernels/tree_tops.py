@@ -9,9 +9,10 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.kernels.scales import ZERO, power_of_two
+from rankspace.kernels.scales import DOUBTFUL, ZERO, power_of_two
 from rankspace.kernels.tree_chart import Chart, Results
-from rankspace.kernels.tree_splits import LOWEST
+from rankspace.kernels.tree_doubt import TOLERANCE
+from rankspace.kernels.tree_splits import LOST
 
 BLOCK = 1024
 TIMES = 64
@@ -24,7 +25,8 @@ def tops(
     token_word: Int[Tensor, "token"],
     log_scale: Float[Tensor, "word"],
 ) -> Results:
-    """Z and log Z of each sentence; below two words Z is zero. Sentences whose Z is positive and below LOWEST are lost.
+    """Z and log Z of each sentence; below two words Z is zero. Lost are sentences whose Z is positive and below
+    DOUBTFUL, those of which more than TOLERANCE passes through low entries, and those that the chart marked as LOST.
 
     `log_scale`, float64: what was taken out of the row of each word.
     """
@@ -50,7 +52,8 @@ def tops(
         chart.rows.num_tokens,
         chart.padded,
         LOG_TWO=math.log(2),
-        LOWEST=LOWEST,
+        TOLERANCE=TOLERANCE,
+        LOST=LOST,
         BLOCK=min(BLOCK, triton.next_power_of_2(chart.padded)),
         TIMES=TIMES,
     )
@@ -77,7 +80,8 @@ def _tops(
     num_tokens,
     padded,
     LOG_TWO: tl.constexpr,
-    LOWEST: tl.constexpr,
+    TOLERANCE: tl.constexpr,
+    LOST: tl.constexpr,
     BLOCK: tl.constexpr,
     TIMES: tl.constexpr,
 ):
@@ -87,10 +91,15 @@ def _tops(
     row = tl.load(shift + words, mask=wide, other=0) + tl.load(before + words, mask=wide, other=0) + place
     at = (row - num_tokens).to(tl.int64) * padded
     total = tl.zeros([BLOCK], tl.float32)
+    of_low = tl.zeros([BLOCK], tl.float32)
+    lowest = DOUBTFUL * power_of_two(-tl.load(power + row, mask=wide, other=0))
     for first in range(0, padded, BLOCK):
         ranks = first + tl.arange(0, BLOCK)
         mask = (ranks < padded) & wide
-        total += tl.load(alpha + at + ranks, mask=mask, other=0.0) * tl.load(root + ranks, mask=mask, other=0.0)
+        entries = tl.load(alpha + at + ranks, mask=mask, other=0.0).to(tl.float32)
+        terms = entries * tl.load(root + ranks, mask=mask, other=0.0)
+        total += terms
+        of_low += tl.where(entries < lowest, terms, 0.0)
     z = tl.sum(total, 0)
     scale = tl.load(exponent + row, mask=wide, other=ZERO)
 
@@ -102,12 +111,12 @@ def _tops(
         scales += tl.load(log_scale + word, mask=time < words, other=0.0)
     possible = wide & (scale != ZERO) & (z != 0)
     logarithm = tl.log(tl.where(possible, z, 1.0).to(tl.float64)) + scale.to(tl.float64) * LOG_TWO + tl.sum(scales, 0)
-    summed = z * power_of_two(tl.load(power + row, mask=wide, other=0))
-    low = wide & (scale != ZERO) & ((summed >= LOWEST) == 0)
+    doubtful = ((z >= DOUBTFUL) == 0) | (tl.sum(of_low, 0) > TOLERANCE * z)
+    low = wide & (scale != ZERO) & doubtful
     to = tl.load(sentence + place)
     tl.store(top + place, z)
     tl.store(log_z + to, tl.where(possible, logarithm, float("-inf")))
-    tl.store(lost + to, (low | (tl.load(chart_lost + place) != 0)).to(tl.uint8))
+    tl.store(lost + to, (low | (tl.load(chart_lost + place) >= LOST)).to(tl.uint8))
 
 
 def tops_by_torch(
@@ -122,7 +131,7 @@ def tops_by_torch(
     log_z = torch.full_like(top, -math.inf, dtype=torch.float64)
     lost = torch.zeros_like(top, dtype=torch.bool)
     for place, (words, sentence) in enumerate(zip(rows.length.tolist(), rows.sentence.tolist(), strict=True)):
-        lost[sentence] = bool(chart.lost[place])
+        lost[sentence] = int(chart.lost[place]) >= LOST
         if words < 2:
             continue
         row = int(rows.shift[words] + rows.before[words]) + place
@@ -133,7 +142,10 @@ def tops_by_torch(
         tokens = rows.before[1 : words + 1].long() + place
         scales = log_scale[token_word[tokens]].sum() + exponent * math.log(2)
         log_z[sentence] = top[place].double().log() + scales
-        lost[sentence] |= top[place].double() * 2.0 ** int(chart.power[row]) < LOWEST
+        lost[sentence] |= top[place] < DOUBTFUL.value
+        entries = chart.alpha[row - rows.num_tokens].float()
+        is_low = entries < DOUBTFUL.value * 2.0 ** -int(chart.power[row])
+        lost[sentence] |= (entries * root).where(is_low, 0).sum() > TOLERANCE * top[place]
     return Results(top, log_z, lost)
 
 

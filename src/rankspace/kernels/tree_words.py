@@ -8,7 +8,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.kernels.scales import LEAST_POWER, ZERO, power_of, power_of_two
+from rankspace.kernels.scales import FLOOR, LEAST_POWER, ZERO, power_of, power_of_two
 from rankspace.kernels.tree_chart import Chart
 
 ROWS = 8  # added at a time
@@ -16,7 +16,8 @@ BLOCK = 512
 
 
 def lay_words(chart: Chart, words: Float[Tensor, "word both"], token_word: Int[Tensor, "token"]) -> None:
-    """Copies the row of each token's word to the chart, times the weight of its span, and fills the padding."""
+    """Copies the row of each token's word to the chart, times the weight of its span, raises what is too low, and fills
+    the padding with zeros."""
     weights = chart.weights
     factor, weight_power = (words, chart.power) if weights is None else weights
     _lay_words[(chart.rows.num_tokens,)](
@@ -67,7 +68,10 @@ def _lay_words(
             ranks = first + tl.arange(0, BLOCK)
             entries = tl.load(words + (2 * word + side) * rank + ranks, mask=ranks < rank, other=0.0)
             at = (2 * token.to(tl.int64) + side) * padded
-            tl.store(children + at + ranks, entries * weight * power_of_two(-divided), mask=ranks < padded)
+            raised = tl.where(ranks < rank, tl.maximum(entries * weight, FLOOR), 0.0)
+            if WEIGHTED:
+                raised = tl.where(weight != 0, raised, 0.0)
+            tl.store(children + at + ranks, raised * power_of_two(-divided), mask=ranks < padded)
     # A word that nothing emits is not nothing but low: it may have been lost on the way here.
     tl.store(exponent + token, tl.where(weight == 0, ZERO, scale + divided))
     tl.store(power + token, divided)
@@ -83,7 +87,9 @@ def lay_words_by_torch(chart: Chart, words: Float[Tensor, "word both"], token_wo
         found = found * factor[:, None, None]
     largest = found.flatten(1).amax(1)
     divided = torch.frexp(largest).exponent.where(largest > 0, LEAST_POWER.value).clamp(min=LEAST_POWER.value)
-    found = found * torch.exp2(-divided.float())[:, None, None]
+    found = found.clamp(min=FLOOR.value) * torch.exp2(-divided.float())[:, None, None]
+    if chart.weights is not None:
+        found = found * (factor != 0)[:, None, None]
     chart.children[:count] = torch.nn.functional.pad(found, (0, chart.padded - chart.rank))
     chart.exponent[:count] = scale + divided
     if chart.weights is not None:

@@ -97,7 +97,8 @@ class Model(nn.Module, ABC):
     def padded_log_prob(
         self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
+        """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero. The
+        backward pass may mark more of them in the same tensor; the gradients of the batch are not to be used then.
 
         Shapes alone decide what is launched, and nothing waits for the device, so that one CUDA graph serves all
         batches of a shape. Words after the end of a sentence are any words. The seed chooses what is dropped.

@@ -4,8 +4,9 @@
     h_t = x_{t-1} A        y_t = h_t B        x_t = y_t * e_t
 
 c is zero, or the logarithm of the sums that B was divided by (`LHMM.from_features`). Every time of a batch reads both
-tables, which no cache holds: 2 m r numbers forward and as many backward are the time this takes. Derivatives of the
-tables come from all words at once: dA = X^T dH and dB = H^T dY, one row for each word but the first of a sentence.
+tables, which no cache holds: that is the time this takes, and why both directions run at once where tables are in
+bfloat16 (`fast_sides`). Derivatives of the tables come from all words at once: dA = X^T dH and dB = H^T dY, one row for
+each word but the first of a sentence.
 
 Nothing waits for the device, and every size is known on the host from the layout, as in `fast_chain`.
 """
@@ -20,8 +21,10 @@ from torch import Tensor
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged
-from rankspace.models.fast_products import aligned, operand, product, product_into
+from rankspace.models.fast_products import aligned, operand, product
+from rankspace.models.fast_sides import Side, both_sides, derivatives, is_worth_it, lost_beside
 from rankspace.models.fast_tables import logit_gradients, portions, table
+from rankspace.models.fast_tall import meet, meet_into
 from rankspace.models.fast_vectors import begun, begun_back, rows_of, tensors_of
 
 
@@ -58,7 +61,7 @@ def state_chain_log_prob(
     and three numbers for each token and state.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _StateChain.apply
-    return apply(from_states, to_states, ranks, start, log_words, seed, settings)
+    return apply(from_states, to_states, ranks, start, log_words, seed, settings, torch.is_grad_enabled())
 
 
 class _StateChain(torch.autograd.Function):
@@ -72,6 +75,7 @@ class _StateChain(torch.autograd.Function):
         log_words: Tensor,
         seed: Tensor,
         settings: Settings,
+        has_gradients: bool,
     ) -> tuple[Tensor, Tensor]:
         from rankspace.kernels.chain_ends import ends
 
@@ -79,9 +83,15 @@ class _StateChain(torch.autograd.Function):
             tables = _tables(from_states, to_states, ranks, seed, settings)
             rows = rows_of(settings.layout, settings.true_lengths)
             chain = begun(rows, start.detach().float().contiguous(), log_words, tables.to_rank.dtype)
-            between = _forward(chain, tables, settings)
+            side = None
+            if has_gradients and is_worth_it(chain, tables.to_rank):
+                between, side = both_sides(chain, tables.to_rank, tables.to_state, settings.precision)
+            else:
+                between = _forward(chain, tables, settings)
             found = ends(chain)
-        ctx.save_for_backward(*tables, between, *tensors_of(chain), *found)
+            if side is not None:
+                found = found._replace(lost=found.lost | lost_beside(chain, side, found, settings.layout))
+        ctx.save_for_backward(*tables, between, *tensors_of(chain), *found, *(side or ()))
         ctx.settings, ctx.rows = settings, rows
         ctx.mark_non_differentiable(found.lost)
         return found.log_z, found.lost
@@ -93,16 +103,19 @@ class _StateChain(torch.autograd.Function):
 
         tensors, layout = ctx.saved_tensors, ctx.settings.layout
         tables, between = Tables(*tensors[:5]), tensors[5]
-        chain, ends = Chain(ctx.rows, *tensors[6:12]), Ends(*tensors[12:])
+        chain, ends = Chain(ctx.rows, *tensors[6:12]), Ends(*tensors[12:15])
         with torch.autocast(between.device.type, enabled=False):
-            back = begun_back(chain, ends, slopes, layout)
-            of_between = _backward(chain, back, tables, between, ctx.settings)
+            if len(tensors) > 15:
+                back, of_between = derivatives(chain, Side(*tensors[15:]), ends, slopes, layout)
+            else:
+                back = begun_back(chain, ends, slopes, layout)
+                of_between = _backward(chain, back, tables, between, ctx.settings)
             first = layout.alive[1] if layout.longest else 0
             of_start = back.of_sums[:first].sum(0, dtype=torch.float32)
             before = chain.vectors.index_select(0, layout.previous)  # X
             given = Rows(before, of_between), Rows(between, back.of_sums[first:])
             found = _embedding_gradients(tables, *given, ctx.settings)
-        return (*found, of_start, back.of_words, None, None)
+        return (*found, of_start, back.of_words, None, None, None)
 
 
 class Rows(NamedTuple):
@@ -144,8 +157,8 @@ def _forward(chain: Any, tables: Tables, settings: Settings) -> Float[Tensor, "l
     for time in range(1, rows.longest):
         before, later = rows.first(time - 1), rows.first(time) - first
         own = between[later : later + rows.alive(time)]
-        _meet_into(own, chain.vectors[before : before + len(own)], tables.to_rank, settings.precision)
-        step(chain, time, _meet(own, tables.to_state, settings.precision))
+        meet_into(own, chain.vectors[before : before + len(own)], tables.to_rank, settings.precision)
+        step(chain, time, meet(own, tables.to_state, settings.precision))
     return between
 
 
@@ -160,38 +173,9 @@ def _backward(
     for time in range(rows.longest - 2, -1, -1):
         after, later = rows.first(time + 1), rows.first(time + 1) - first
         own = found[later : later + rows.alive(time + 1)]
-        _meet_into(own, back.of_sums[after : after + len(own)], tables.to_state.T, settings.precision)
-        step_back(chain, back, time, _meet(own, tables.to_rank.T, settings.precision))
+        meet_into(own, back.of_sums[after : after + len(own)], tables.to_state.T, settings.precision)
+        step_back(chain, back, time, meet(own, tables.to_rank.T, settings.precision))
     return found
-
-
-def _meet(rows: Tensor, whole: Float[Tensor, "middle column"], precision: Precision) -> Float[Tensor, "row column"]:
-    """rows @ table in float32."""
-    from rankspace.kernels.chain_tall import add_up, product_in_shares
-
-    if not _is_tall(rows, whole):
-        return product(rows, whole, precision)
-    parts = product_in_shares(rows, whole)
-    if len(parts) > 1:
-        add_up(parts, parts[0])
-    return parts[0]
-
-
-def _meet_into(out: Float[Tensor, "row column"], rows: Tensor, whole: Tensor, precision: Precision) -> None:
-    """rows @ table, rounded to the dtype of operands."""
-    from rankspace.kernels.chain_tall import add_up, product_in_shares
-
-    if _is_tall(rows, whole):
-        add_up(product_in_shares(rows, whole), out)
-    else:
-        product_into(out, rows, whole, precision)
-
-
-def _is_tall(rows: Tensor, whole: Tensor) -> bool:
-    """Whether reading the table is what a product takes, and is what the kernels are for."""
-    from rankspace.kernels.chain_tall import ROWS
-
-    return whole.dtype == torch.bfloat16 and len(rows) <= ROWS
 
 
 def _embedding_gradients(

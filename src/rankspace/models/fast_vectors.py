@@ -37,12 +37,17 @@ def begun_back(chain: Any, ends: Any, slopes: Float[Tensor, "batch"], layout: Ra
     from rankspace.kernels.chain_steps_back import step_back
     from rankspace.kernels.chain_table import new_slopes
 
-    counted = slopes.where(~ends.lost & (ends.log_z > -torch.inf), 0)
-    counted = counted.index_select(0, layout.sentence_at)
+    counted = counted_slopes(ends, slopes, layout)
     found = new_slopes(chain, (counted / ends.total).where(counted != 0, 0).float())
     if chain.rows.longest:
         step_back(chain, found, chain.rows.longest - 1, None)
     return found
+
+
+def counted_slopes(ends: Any, slopes: Float[Tensor, "batch"], layout: Ragged) -> Float[Tensor, "batch"]:
+    """By place; zero for sentences that are lost or impossible."""
+    counted = slopes.where(~ends.lost & (ends.log_z > -torch.inf), 0)
+    return counted.index_select(0, layout.sentence_at)
 
 
 def tensors_of(chain: Any) -> tuple[Tensor, ...]:

@@ -94,8 +94,8 @@ def _with_column(logarithms: Float[Tensor, "row _"], place: int) -> Float[Tensor
 def tree_log_prob(
     tables: TreeTables, layout: Ragged, true_lengths: Int[Tensor, "batch"] | None, precision: Precision
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-    """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero. Words
-    are the tokens of the layout.
+    """log p of each sentence in float64, and which sentences lost more than rounding (see `Model.padded_log_prob`).
+    Words are the tokens of the layout.
 
     As `linear_inputs`, in rank order: J = E V^T, K = E W^T, L = s U, and H = V U, I = W U once for the batch. Every
     token has a row of its own in J and K: nothing waits to know how many words are distinct.
@@ -115,8 +115,10 @@ def tree_log_prob(
         matrix = torch.cat([meeting(rule, reached.T, precision) for rule in rules])
         at_root = head[-1].float() if root is None else meeting(root.softmax(0)[None], head.T, precision)[0]
     tokens = torch.arange(layout.num_tokens, device=scale.device)
-    sentences = Sentences(layout, tokens, scale.double(), true_lengths)
-    return log_z_by_kernels(TreeInputs(DenseLink(matrix, precision), words, at_root), sentences, None)
+    lost = torch.zeros(len(layout.lengths), dtype=torch.bool, device=scale.device)
+    sentences = Sentences(layout, tokens, scale.double(), true_lengths, doubt=lost)
+    found, _ = log_z_by_kernels(TreeInputs(DenseLink(matrix, precision), words, at_root), sentences, None)
+    return found, lost
 
 
 def _probabilities(

@@ -4,6 +4,7 @@ A step of these models is a thousand small launches, which the host could not se
 A graph of them is recorded once for a shape and sent as a whole.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,7 +28,7 @@ class CapturedStep(GradientStep):
     needs; the second is recorded. All graphs share their memory.
 
     Waits for the device once in a step: sentences that lost more than rounding, which have no gradient so far, are then
-    done again as `GradientStep` does them.
+    done again as `GradientStep` does them; if that is known only after the backward pass, all of the batch.
     """
 
     CAPTURED: ClassVar = True
@@ -72,14 +73,18 @@ class CapturedStep(GradientStep):
             self._do_again(share, lost)
 
     def _differentiate(self, inputs: "Inputs") -> None:
+        """Adds the gradients of a batch up, unless the backward pass shows that they are not to be used."""
         log_p, lost = self.model.padded_log_prob(inputs.words, inputs.lengths, self._seed)
-        inputs.lost.copy_(lost & (inputs.counts > 0))
-        losses = torch.where(lost, 0, -log_p)
-        total = self.watch.losses(losses, inputs.counts.where(~lost, 0), inputs.predictions)
+        before = lost.clone()
+        losses, counts = torch.where(before, 0, -log_p), inputs.counts.where(~before, 0)
+        total = torch.where(losses < math.inf, losses * counts, 0).sum()
         found = torch.autograd.grad(total * inputs.scale, self._parameters, allow_unused=True)
+        fails = (lost & ~before & (inputs.counts > 0)).any()
+        inputs.lost.copy_((fails | before) & (inputs.counts > 0))
+        self.watch.losses(losses.detach(), counts.where(~fails, 0), inputs.predictions)
         known = [(weight.grad, own) for weight, own in zip(self._parameters, found, strict=True)]
         grads = [grad for grad, own in known if grad is not None and own is not None]
-        torch._foreach_add_(grads, [own for _, own in known if own is not None])
+        torch._foreach_add_(grads, [own.where(~fails, 0) for _, own in known if own is not None])
 
     def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
         """Sentences that a graph could not do. Padding is not read."""

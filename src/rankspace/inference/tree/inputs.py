@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.inference.links import Link
@@ -18,6 +18,7 @@ class Sentences:
     token_word: Int[Tensor, "token"]  # row of each token's word in a table of distinct words
     log_scale: Float[Tensor, "word"]  # float64; what was taken out of the row of each word
     true_lengths: Int[Tensor, "batch"] | None = None  # for kernels, if those of the layout are padded ones
+    doubt: Bool[Tensor, "batch"] | None = None  # for kernels: the backward pass writes there which were lost after all
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,13 @@ KernelLink = DenseLink | FactoredLink
 def log_z_by_kernels(
     inputs: TreeInputs, sentences: Sentences, log_weights: Float[Tensor, "span"] | None
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-    """As `engine.log_z`, in float32, without a look at supports: an entry that is zero because a weight of the grammar
-    is counts as lost. Spans that are forbidden by their weights do not, nor does what becomes impossible by that."""
+    """As `engine.log_z`, in float32. A sentence is lost if more than rounding of its probability could pass through
+    entries that are too low for float32, weights of zero among them; forbidden spans do not count.
+
+    Whether it does is known when the outside pass has been: where entries are low the pass is made at once, unless
+    `sentences.doubt` takes the answer later. Nothing then waits for the device: that is for CUDA graphs, and if the
+    backward pass marks more sentences than were lost so far, the gradients of the batch are not to be used.
+    """
     apply: Callable[..., tuple[Tensor, Tensor]] = _LogZ.apply
     return apply(inputs.detach(), sentences, log_weights, *inputs.tensors)
 
@@ -48,6 +53,10 @@ class _LogZ(torch.autograd.Function):
             ctx.mark_non_differentiable(nothing)
             return torch.full_like(nothing, -torch.inf, dtype=torch.float64), nothing
         ctx.chart, ctx.link, ctx.root, results = _inside(inputs, sentences, log_weights)
+        if sentences.doubt is not None:
+            sentences.doubt.copy_(results.lost)
+        else:
+            results.lost.logical_or_(_lost_after_all(ctx.chart, ctx.link, ctx.root, results, sentences.layout))
         ctx.save_for_backward(*results)  # outputs kept in any other way would keep the chart alive
         ctx.mark_non_differentiable(results.lost)
         return results.log_z, results.lost
@@ -59,6 +68,26 @@ class _LogZ(torch.autograd.Function):
             zeros = (None if slopes is None else torch.zeros_like(tensor) for tensor in ctx.inputs.tensors)
             return (None, None, None, *zeros)
         return (None, None, *_gradients(ctx, slopes))
+
+
+def _lost_after_all(chart: Any, link: Any, root: Tensor, results: Any, layout: Ragged) -> Bool[Tensor, "batch"]:
+    """Sentences with low entries that matter. Within a CUDA graph all with low entries: nothing can be asked there."""
+    from rankspace.kernels.tree_tops import top_slopes
+
+    low = layout.in_callers_order(chart.lost > 0)
+    if low.is_cuda and torch.cuda.is_current_stream_capturing():
+        return low
+    if not bool(low.any()):
+        return low
+    tops = top_slopes(chart, results, torch.ones_like(results.log_z))
+    return _doubted(chart, _outside(chart, link, root, tops), tops, layout)
+
+
+def _doubted(chart: Any, above: Any, tops: Any, layout: Ragged) -> Bool[Tensor, "batch"]:
+    """Sentences of whose probability too much passes through low entries."""
+    from rankspace.kernels.tree_doubt import TOLERANCE, doubts
+
+    return layout.in_callers_order(doubts(chart, above, layout.places) > TOLERANCE * tops.relative.abs())
 
 
 def _inside(inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None) -> tuple[Any, ...]:
@@ -94,15 +123,26 @@ def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
     """Of the weights of spans, of words, root and link: wide spans first, two launches each, then one product over all
     spans for the link."""
     from rankspace.kernels.tree_chart import Results
-    from rankspace.kernels.tree_outside import begin_outside_sums, new_above, outside_sums
-    from rankspace.kernels.tree_tiles import outside_steps
     from rankspace.kernels.tree_tops import root_gradient, top_slopes
     from rankspace.kernels.tree_words import sum_by_word
 
-    chart, link, turned = ctx.chart, ctx.link, _turned(ctx.link)
+    chart, link = ctx.chart, ctx.link
     tops = top_slopes(chart, Results(*ctx.saved_tensors), slopes)
-    above = new_above(chart, tops.of_top, ctx.root)
-    aside = Aside(slopes.device)
+    above = _outside(chart, link, ctx.root, tops)
+    if ctx.sentences.doubt is not None:
+        ctx.sentences.doubt.logical_or_(_doubted(chart, above, tops, ctx.sentences.layout))
+    of_words = sum_by_word(chart, above.children, ctx.sentences.token_word, len(ctx.inputs.words), tops.unit)
+    of_link = _link_gradients(ctx.inputs.link, link, chart, above, tops.unit)
+    return _of_weights(ctx, above, tops), of_words, root_gradient(chart, tops), *of_link
+
+
+def _outside(chart: Any, link: KernelLink, root: Tensor, tops: Any) -> Any:
+    """Derivatives of all spans but whole sentences."""
+    from rankspace.kernels.tree_outside import begin_outside_sums, new_above, outside_sums
+    from rankspace.kernels.tree_tiles import outside_steps
+
+    turned, above = _turned(link), new_above(chart, tops.of_top, root)
+    aside = Aside(root.device)
     for step in outside_steps(chart.rows.longest):
         if step.is_first:
             aside.join()
@@ -113,9 +153,7 @@ def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
         if step.ahead:
             with aside.start():
                 begin_outside_sums(chart, above, step.ahead, step.width)
-    of_words = sum_by_word(chart, above.children, ctx.sentences.token_word, len(ctx.inputs.words), tops.unit)
-    of_link = _link_gradients(ctx.inputs.link, link, chart, above, tops.unit)
-    return _of_weights(ctx, above, tops), of_words, root_gradient(chart, tops), *of_link
+    return above
 
 
 def _of_weights(ctx: Any, above: Any, tops: Any) -> Float[Tensor, "span"] | None:
@@ -142,8 +180,10 @@ def span_rows(layout: Ragged, true_lengths: Int[Tensor, "batch"] | None = None) 
 
 
 def _padded_link(link: Any, rank: int, size: int) -> KernelLink:
-    """The link between padded vectors; of "medium" precision, in bfloat16."""
-    matrices = [_operand(matrix, link.precision) for matrix in link.tensors]
+    """The link between padded vectors; of "medium" precision, in bfloat16. What is too low is raised, as in charts."""
+    from rankspace.kernels.scales import FLOOR
+
+    matrices = [_operand(matrix, link.precision).clamp(min=FLOOR.value) for matrix in link.tensors]
     if size > rank:
         matrices = [_padded_rows(matrices[0], rank, size), *matrices[1:]]
         matrices[-1] = pad(matrices[-1], (0, size - rank))
