@@ -168,7 +168,7 @@ def test_residual_network() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("start", ["states", "ranks"])
 @pytest.mark.parametrize(
-    ("precision", "of_log_p", "of_gradients"), [("highest", 2e-4, 1e-4), ("high", 1e-2, 3e-2), ("medium", 1e-2, 5e-2)]
+    ("precision", "of_log_p", "of_gradients"), [("highest", 2e-4, 1e-4), ("high", 1e-2, 5e-2), ("medium", 1e-2, 5e-2)]
 )
 @pytest.mark.parametrize("lengths", [(40,) * 4, (40, 1, 17, 2, 33) * 20])
 def test_precisions_at_some_size(
@@ -182,7 +182,7 @@ def test_precisions_at_some_size(
     double.options = {"backend": "torch", "order": "rank"}
     expected = double.log_prob(words, lengths)
     assert not bool(lost.any())
-    assert float((log_p - expected).abs().max()) < of_log_p
+    assert float((log_p - expected).detach().abs().max()) < of_log_p
     assert relative_errors(found, gradients(double, expected)) < of_gradients
 
 

@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -23,7 +24,7 @@ def captured(program: Program, device: torch.device) -> Program:
     if device.type != "cuda":
         program()
         return program
-    stream = torch.cuda.Stream(device)
+    stream = _stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         for _ in range(2):
@@ -35,6 +36,12 @@ def captured(program: Program, device: torch.device) -> Program:
     with torch.cuda.graph(graph, stream=stream):
         program()
     return graph.replay
+
+
+@lru_cache(maxsize=8)
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all graphs: the library of products keeps room of its own for each stream it has worked on."""
+    return torch.cuda.Stream(device)
 
 
 def median_ms(program: Program, device: torch.device, rounds: int = 20) -> float:

@@ -9,7 +9,7 @@ import operator
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 
 import torch
 from jaxtyping import Float, Int
@@ -212,6 +212,12 @@ _NONE = torch.zeros(0, dtype=torch.int64)
 def ragged(lengths: tuple[int, ...], device: torch.device) -> Ragged:
     """The layout of a batch; kept, for training sees the same lengths again."""
     return Ragged(lengths, device)
+
+
+@cache
+def equal_lengths(batch: int, length: int, device: torch.device) -> Ragged:
+    """The layout of sentences of one length; kept for good, for a CUDA graph that reads its tables may."""
+    return Ragged((length,) * batch, device)
 
 
 def lengths_of(name: str, words: Tensor, lengths: Sequence[int] | Tensor | None) -> tuple[int, ...]:

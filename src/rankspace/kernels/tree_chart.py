@@ -68,13 +68,13 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """What the inside pass fills. The value of a span is its numbers times 2^exponent."""
+    """What the inside pass fills. The value of a span is its numbers times 2^exponent. Numbers are kept in the dtype of
+    the operands of products; kernels sum in float32 whatever it is."""
 
     rows: SpanRows
     rank: int
     children: Float[Tensor, "span 2 padded"]  # as a left and as a right child
-    alpha: Float[Tensor, "wide padded"]  # sums over splits, of spans of two words or more; the largest is near one.
-    # In the dtype of the operands of products: kernels sum in float32 whatever it is.
+    alpha: Float[Tensor, "wide padded"]  # sums over splits, of spans of two words or more; the largest is near one
     exponent: Int[Tensor, "span"]
     power: Int[Tensor, "span"]  # numbers were divided by 2^power after they were summed
     partial_base: Int[Tensor, "span"]  # the scale of sums that are not yet complete
@@ -91,13 +91,13 @@ class Chart:
 
 
 def new_chart(rows: SpanRows, rank: int, weights: Weights | None, dtype: torch.dtype = torch.float32) -> Chart:
-    """Charts that nothing was written to, alpha in some dtype; no sentence is lost yet."""
+    """Charts that nothing was written to, in some dtype; no sentence is lost yet."""
     device, num_spans, size = rows.before.device, rows.offsets[-1], padded(rank)
     exponent, power, partial_base = torch.empty(3, num_spans, dtype=torch.int32, device=device)
     return Chart(
         rows,
         rank,
-        torch.empty(num_spans, 2, size, device=device),
+        torch.empty(num_spans, 2, size, dtype=dtype, device=device),
         torch.empty(num_spans - rows.num_tokens, size, dtype=dtype, device=device),
         exponent,
         power,

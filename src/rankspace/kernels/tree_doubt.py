@@ -55,7 +55,7 @@ def _doubts(children, of_children, alpha, of_alpha, power, found, num_tokens, pa
     at = row.to(tl.int64) * (2 * padded)
     for first in range(0, 2 * padded, BLOCK):
         ranks = first + tl.arange(0, BLOCK)
-        one = tl.load(children + at + ranks, mask=ranks < 2 * padded, other=0.0)
+        one = tl.load(children + at + ranks, mask=ranks < 2 * padded, other=0.0).to(tl.float32)
         other = tl.load(of_children + at + ranks, mask=ranks < 2 * padded, other=0.0).to(tl.float32)
         total += tl.where(one < of_parts, one * tl.abs(other), 0.0)
     if row >= num_tokens:
@@ -74,7 +74,7 @@ def doubts_by_torch(chart: Chart, above: Above, places: Int[Tensor, "span"]) -> 
     lowest = DOUBTFUL.value * torch.exp2(-chart.power[:parts].float())
     of_parts = torch.full_like(lowest, DOUBTFUL.value)
     of_parts[:count] = lowest[:count]
-    children, of_children = chart.children[:parts].flatten(1), above.children.flatten(1).float()
+    children, of_children = chart.children[:parts].flatten(1).float(), above.children.flatten(1).float()
     found = (children * of_children.abs()).where(children < of_parts[:, None], 0).sum(1)
     alpha = chart.alpha[: parts - count].float()
     found[count:] += (alpha * above.alpha.float().abs()).where(alpha < lowest[count:, None], 0).sum(1)

@@ -40,13 +40,13 @@ def _span_marginals(children, of_children, alpha, of_alpha, found, num_tokens, p
         at = row.to(tl.int64) * (2 * padded)
         for first in range(0, 2 * padded, BLOCK):
             ranks = first + tl.arange(0, BLOCK)
-            one = tl.load(children + at + ranks, mask=ranks < 2 * padded, other=0.0)
+            one = tl.load(children + at + ranks, mask=ranks < 2 * padded, other=0.0).to(tl.float32)
             total += one * tl.load(of_children + at + ranks, mask=ranks < 2 * padded, other=0.0)
     else:
         at = (row - num_tokens).to(tl.int64) * padded
         for first in range(0, padded, BLOCK):
             ranks = first + tl.arange(0, BLOCK)
-            one = tl.load(alpha + at + ranks, mask=ranks < padded, other=0.0)
+            one = tl.load(alpha + at + ranks, mask=ranks < padded, other=0.0).to(tl.float32)
             total += one * tl.load(of_alpha + at + ranks, mask=ranks < padded, other=0.0)
     tl.store(found + row, tl.sum(total, 0))
 

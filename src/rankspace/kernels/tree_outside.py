@@ -32,12 +32,10 @@ class Above(NamedTuple):
 
 
 def new_above(chart: Chart, of_top: Float[Tensor, "batch"], root: Float[Tensor, "padded"]) -> Above:
-    """Tables that nothing was written to, in the dtype of alpha. The widest spans have no rows: they are whole
-    sentences."""
+    """Tables that nothing was written to. The widest spans have no rows: they are whole sentences."""
     parts = chart.rows.num_parts
-    wide, dtype = max(parts - chart.rows.num_tokens, 0), chart.alpha.dtype
-    of_children = torch.empty_like(chart.children[:parts], dtype=dtype)
-    return Above(torch.empty_like(chart.alpha[:wide]), of_children, of_top, root)
+    wide = max(parts - chart.rows.num_tokens, 0)
+    return Above(torch.empty_like(chart.alpha[:wide]), torch.empty_like(chart.children[:parts]), of_top, root)
 
 
 def outside_sums(chart: Chart, above: Above, width: int, known: int = 0) -> None:
@@ -133,7 +131,7 @@ def _outside_sums(
         derivative = _derivatives(of_alpha, of_whole, parent, exists, is_whole, ranks, num_tokens, padded)
         at = sibling.to(tl.int64) * (2 * padded) + (1 - side) * padded
         mask = exists[:, None] & (ranks < padded)[None, :]
-        entries = tl.load(children + at[:, None] + ranks[None, :], mask=mask, other=0.0)
+        entries = tl.load(children + at[:, None] + ranks[None, :], mask=mask, other=0.0).to(tl.float32)
         scale, weight = _scale(exponent, factor, weight_power, parent, exists, WEIGHTED)
         relative = own + tl.load(exponent + sibling, mask=exists, other=ZERO) - scale
         entries *= (power_of_two(tl.minimum(relative, LARGEST_POWER)) * weight)[:, None]
@@ -248,7 +246,7 @@ def _begin_outside_sums(
             sibling += tl.load(before + sibling_end, mask=is_sibling, other=0) + place
             at = sibling.to(tl.int64) * (2 * padded) + (1 - side) * padded
             mask = is_sibling[:, :, None] & (ranks < padded)[None, None, :]
-            entries = tl.load(children + at[:, :, None] + ranks[None, None, :], mask=mask, other=0.0)
+            entries = tl.load(children + at[:, :, None] + ranks[None, None, :], mask=mask, other=0.0).to(tl.float32)
             scale, weight = _scale(exponent, factor, weight_power, parent, is_parent, WEIGHTED)
             relative = own + tl.load(exponent + sibling, mask=is_sibling, other=ZERO) - scale[None, :]
             entries *= power_of_two(tl.minimum(relative, LARGEST_POWER))[:, :, None]

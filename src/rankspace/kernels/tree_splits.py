@@ -161,7 +161,7 @@ def _split_sums(
 def _rows(children, row, side, exists, ranks, padded):
     at = row.to(tl.int64) * (2 * padded) + side * padded
     mask = exists[:, None] & (ranks < padded)[None, :]
-    return tl.load(children + at[:, None] + ranks[None, :], mask=mask, other=0.0)
+    return tl.load(children + at[:, None] + ranks[None, :], mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -169,7 +169,7 @@ def _rows(children, row, side, exists, ranks, padded):
 def _low(children, exponent, power, row, side, is_word, ranks, rank, padded):
     """Whether a child that is not nothing has a doubtful entry: of a word, before its row was divided."""
     at = row.to(tl.int64) * (2 * padded) + side * padded
-    entries = tl.load(children + at + ranks, mask=ranks < padded, other=1.0)
+    entries = tl.load(children + at + ranks, mask=ranks < padded, other=1.0).to(tl.float32)
     lowest = tl.where(is_word, DOUBTFUL * power_of_two(-tl.load(power + row)), DOUBTFUL)
     low = ((entries >= lowest) == 0) & (ranks < rank)
     return (tl.max(low.to(tl.int32), 0) > 0) & (tl.load(exponent + row) != ZERO)
@@ -239,7 +239,7 @@ def _begin_sums(
             right_row = tl.load(shift + j - k, mask=is_right, other=0) + at_end
             at = right_row.to(tl.int64) * (2 * padded) + padded
             mask = is_right[:, :, None] & (ranks < padded)[None, None, :]
-            right = tl.load(children + at[:, :, None] + ranks[None, None, :], mask=mask, other=0.0)
+            right = tl.load(children + at[:, :, None] + ranks[None, None, :], mask=mask, other=0.0).to(tl.float32)
             pair = tl.load(exponent + left_row, mask=is_left, other=ZERO)[None, :]
             pair += tl.load(exponent + right_row, mask=is_right, other=ZERO)
             highest = tl.maximum(peak, pair)

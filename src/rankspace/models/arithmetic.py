@@ -38,7 +38,7 @@ class ByTorch(NamedTuple):
     def meeting(
         self, rows: Float[Tensor, "row size"], others: Float[Tensor, "other size"]
     ) -> Float[Tensor, "row other"]:
-        return rows @ others.T
+        return (rows @ others[0])[:, None] if len(others) == 1 else rows @ others.T
 
     def log_words(
         self, emission: Emission, symbols: Float[Tensor, "symbol size"], words: Int[Tensor, "word"] | None

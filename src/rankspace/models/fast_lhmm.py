@@ -24,19 +24,20 @@ def lhmm_log_prob(
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
 
-    Does what `NeuralLHMM.log_prob` does, without a look at the distinct words of the batch. Words have the precision
-    "high" where "medium" is asked for, as in `rank_hmm_log_prob`. Which ranks are left out torch's generator chooses.
-    `true_lengths` are those of sentences that are shorter than in the layout.
+    Does what `NeuralLHMM.log_prob` does, without a look at the distinct words of the batch. Words and networks have the
+    precision "high" where "medium" is asked for: what a logit is off by, log p is off by for each word, and embeddings
+    that come from networks in bfloat16 have gradients off by 5e-2 instead of 1e-2. Which ranks are left out torch's
+    generator chooses. `true_lengths` are those of sentences that are shorter than in the layout.
     """
-    of_words: Precision = "high" if precision == "medium" else precision
+    finer: Precision = "high" if precision == "medium" else precision
     states, emission = model.states, model.emission
-    hidden = residual_network(emission.network, states, of_words)
-    found = log_words(hidden, emission.words.weight, emission.words.bias, layout.pack(words), of_words)
+    hidden = residual_network(emission.network, states, finer)
+    found = log_words(hidden, emission.words.weight, emission.words.bias, layout.pack(words), finer)
     return state_chain_log_prob(
-        residual_network(model.from_state, states, precision),
-        residual_network(model.to_state, states, precision),
+        residual_network(model.from_state, states, finer),
+        residual_network(model.to_state, states, finer),
         kept_rows(model.ranks, model.settings["dropout"], model.training),
-        chosen(model.start, states, precision),
+        chosen(model.start, states, finer),
         found,
         Settings(layout, precision, model.settings["form"] == "features", true_lengths),
         seed,

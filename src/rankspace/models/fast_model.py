@@ -10,7 +10,7 @@ from torch import Tensor
 from rankspace.distributions.contract import Order
 from rankspace.inference.backends import missing, runs_triton
 from rankspace.inference.links import Precision
-from rankspace.inference.ragged import Ragged, lengths_of, ragged
+from rankspace.inference.ragged import Ragged, equal_lengths, lengths_of, ragged
 from rankspace.models.contract import Lengths, Model
 
 
@@ -45,7 +45,7 @@ class FastChain(Model):
         self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         num_sentences, length = words.shape
-        return self.log_prob_by_kernels(words, ragged((length,) * num_sentences, words.device), seed, lengths)
+        return self.log_prob_by_kernels(words, equal_lengths(num_sentences, length, words.device), seed, lengths)
 
     def log_prob(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
         """log p of each sentence, differentiable in the weights. By kernels where they run; what they lose is done

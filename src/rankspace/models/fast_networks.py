@@ -35,11 +35,11 @@ class _ResidualNetwork(torch.autograd.Function):
         maps = _operands(weights, precision)
         with torch.autocast(rows.device.type, enabled=False), tf32(precision == "high"):
             x = operand(rows, precision)
-            h = torch.addmm(maps[1], x, maps[0].T)
+            h = _mapped(x, maps[0], maps[1], precision)
             kept = [x, h]
             for i in range(2, len(maps), 4):
-                u = torch.addmm(maps[i + 1], h, maps[i].T).relu_()
-                z = torch.addmm(maps[i + 3], u, maps[i + 2].T)
+                u = _mapped(h, maps[i], maps[i + 1], precision).relu_()
+                z = _mapped(u, maps[i + 2], maps[i + 3], precision)
                 h = plus_rectified(h, z)
                 kept += [u, z, h]
         ctx.save_for_backward(*kept[:-1], *maps)
@@ -71,6 +71,12 @@ def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
     first = passed_back(total, added, None, dtype)
     of_rows = product(first.passed, operand(maps[0], precision), precision)
     return of_rows, None, *_of_map(first, kept[0], precision), *of_maps
+
+
+def _mapped(rows: Tensor, matrix: Tensor, bias: Tensor, precision: Precision) -> Tensor:
+    if precision == "highest":
+        return product(rows, matrix.T, precision).add_(bias)
+    return torch.addmm(bias, rows, matrix.T)
 
 
 def _operands(weights: tuple[Tensor, ...], precision: Precision) -> list[Tensor]:

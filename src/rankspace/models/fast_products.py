@@ -16,8 +16,8 @@ from rankspace.inference import links
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision
 
-WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
-MIDDLE = 4096  # terms that the matrix units sum before the sum is rounded properly: they cut off what they cannot hold
+WORTH = 512  # rows and columns of a result from which three tf32 products are much sooner than one in float32
+MIDDLE = 1360  # of three terms each: the matrix units cut off what they cannot hold of longer sums
 TRUNCATED = -(2**13)  # keeps the bits of a float32 that tf32 has
 
 
@@ -35,7 +35,7 @@ def product(
     if precision == "medium":
         return links.product(a, b, precision)
     if precision == "highest":
-        return _three_products(a, b) if min(a.shape[0], b.shape[1]) >= WORTH else _plain(a, b, False)
+        return _three_products(a, b) if _is_worth(a, b) else _plain(a, b, False)
     return _plain(a, b, True)
 
 
@@ -88,21 +88,27 @@ def aligned(num_rows: int, num_columns: int, like: Tensor) -> Float[Tensor, "row
 
 
 def _three_products(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"]) -> Float[Tensor, "row column"]:
-    """A sum over portions of the middle, the smallest products first. What both leave together is below float32."""
-    found = a.new_zeros(a.shape[0], b.shape[1])
+    """low * high + high * low + high * high as one tf32 product of operands that lie one after the other; what both
+    leave together is below float32. A sum over portions of the middle."""
+    parts = [slice(first, first + MIDDLE) for first in range(0, a.shape[1], MIDDLE)]
+    found = None
     with tf32(True):
-        for first in range(0, a.shape[1], MIDDLE):
-            (a_high, a_low), (b_high, b_low) = (
-                _halves(part) for part in (a[:, first : first + MIDDLE], b[first : first + MIDDLE])
-            )
-            found.addmm_(a_low, b_high).addmm_(a_high, b_low).addmm_(a_high, b_high)
+        for part in parts:
+            left, right = _thirds(a[:, part], 1, low_first=True), _thirds(b[part], 0, low_first=False)
+            found = left @ right if found is None else found.addmm_(left, right)
+    assert found is not None
     return found
 
 
-def _halves(table: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "row column"], Float[Tensor, "row column"]]:
-    """The leading bits of each number, and the rest, exactly."""
-    high = (table.view(torch.int32) & TRUNCATED).view(torch.float32)
-    return high, table - high
+def _is_worth(a: Tensor, b: Tensor) -> bool:
+    return min(a.shape[0], b.shape[1]) >= WORTH and min(a.shape[1], a.shape[0]) > 0
+
+
+def _thirds(table: Float[Tensor, "row column"], axis: int, low_first: bool) -> Tensor:
+    """The leading bits of each number and the rest, exactly: low, high, high along an axis, or high, low, high."""
+    high = (table.contiguous().view(torch.int32) & TRUNCATED).view(torch.float32)
+    low = table - high
+    return torch.cat([low, high, high] if low_first else [high, low, high], axis)
 
 
 def _plain(a: Tensor, b: Tensor, rounded: bool) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from rankspace.distributions import RankSpacePCFG, SimplePCFG
 from rankspace.inference.backends import missing
 from rankspace.inference.links import DenseLink, Precision
-from rankspace.inference.ragged import Ragged, ragged
+from rankspace.inference.ragged import Ragged, equal_lengths
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.triton_engine import log_z_by_kernels
 from rankspace.models.arithmetic import Arithmetic, ByKernels, ByTorch
@@ -59,17 +59,15 @@ class LowRankTreeModel(Model):
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> RankSpacePCFG | SimplePCFG:
         found = self.tables(words, ByTorch())
+        head = None if found.head is None else found.head.log_probabilities()
         left, right = found.left.log_probabilities(), found.right.log_probabilities()
-        if found.head is None:
-            assert found.root is not None
-            root = found.root.log_softmax(0)
+        root = None if found.root is None else found.root.log_softmax(0)
+        if head is None:
+            assert root is not None
             return SimplePCFG(root, left, right, found.log_words.T, validate=False, **self.options)
-        head = found.head.log_probabilities()
-        if found.root is None:
+        if root is None:
             root = surely_last(len(head), head)
             left, right = (_with_column(side, len(head) - 1) for side in (left, right))
-        else:
-            root = found.root.log_softmax(0)
         return RankSpacePCFG(root, head, left, right, found.log_words.T, validate=False, **self.options)
 
     def can_be_captured(self, device: torch.device) -> bool:
@@ -80,7 +78,7 @@ class LowRankTreeModel(Model):
         self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         batch, length = words.shape
-        layout = ragged((length,) * batch, words.device)
+        layout = equal_lengths(batch, length, words.device)
         precision: Precision = self.options.get("precision", "highest")
         return tree_log_prob(self.tables(layout.pack(words), ByKernels(precision)), layout, lengths, precision)
 

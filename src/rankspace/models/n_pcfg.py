@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rankspace.distributions import PCFG
 from rankspace.inference.backends import missing
 from rankspace.inference.links import Precision
-from rankspace.inference.ragged import ragged
+from rankspace.inference.ragged import equal_lengths
 from rankspace.inference.tree.dense_triton import Setting, dense_log_z_by_kernels
 from rankspace.models.contract import Model
 from rankspace.models.fast_emission import log_words
@@ -69,7 +69,7 @@ class NPCFG(Model):
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         """Emissions are those of the tokens of the batch, each with a row of its own. Nothing is dropped."""
         batch, length = words.shape
-        layout = ragged((length,) * batch, words.device)
+        layout = equal_lengths(batch, length, words.device)
         precision: Precision = self.options.get("precision", "highest")
         log_emitted = self._log_words(layout.pack(words), precision)
         grammar = self.grammar

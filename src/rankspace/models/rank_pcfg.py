@@ -57,14 +57,13 @@ class RankPCFG(LowRankTreeModel):
             Table(self.ranks, by.network(network, self._children()))
             for network in (self.left_network, self.right_network)
         )
-        return TreeTables(
-            self._root(nonterminals, by), head, left, right, by.log_words(self.emission, preterminals, words)
-        )
+        log_words = by.log_words(self.emission, preterminals, words)
+        return TreeTables(self._root(by), head, left, right, log_words)
 
-    def _root(self, nonterminals: Float[Tensor, "symbol size"], by: Arithmetic) -> Float[Tensor, "symbol"] | None:
+    def _root(self, by: Arithmetic) -> Float[Tensor, "nonterminal"] | None:
         if self.settings["start"] == "ranks":
             return None
-        return by.meeting(by.network(self.root.network, nonterminals), self.root.start)[:, 0]
+        return by.meeting(by.network(self.root.network, self.symbols[: self.num_nonterminals]), self.root.start)[:, 0]
 
     def _children(self) -> Float[Tensor, "child size"]:
         """All symbols but a root that nothing rewrites to."""

@@ -5,7 +5,7 @@ is decided on the host, and all launches can be captured in a CUDA graph. Sums t
 begun ahead, beside the matrix products of the widths between.
 
 Memory: 3R numbers for each span; with gradients 3R more. Rows are padded to a multiple of 16 ranks. In "medium"
-precision sums over splits and derivatives are kept in bfloat16, the operands of products, and children in float32.
+precision they are kept in bfloat16, as operands of products.
 """
 
 from collections.abc import Callable
