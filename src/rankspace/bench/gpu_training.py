@@ -37,7 +37,7 @@ from rankspace.training.progress import Quiet
 LIMIT = 1.15  # how much longer a step may take in training
 COMPARED = 10  # shapes whose steps are also measured alone
 LONGEST = 40
-NUM_EPOCHS = 6
+NUM_EPOCHS = 3
 
 
 class Stopwatch(Quiet):
@@ -81,10 +81,13 @@ def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
 
 
 def random_data(lengths: Sequence[int], vocabulary: int) -> PreparedData:
-    """Random sentences of some lengths, without trees, as the training split."""
+    """Random sentences of some lengths, without trees, as the training split. Words are as frequent as those of a
+    language are: the k-th has a share of 1 / (k + 1)."""
     words = Vocabulary((UNKNOWN, END, *(f"w{number}" for number in range(2, vocabulary))))
     mixed = random.Random(0).sample(list(lengths), len(lengths))
-    tokens = np.random.default_rng(0).integers(2, vocabulary, sum(mixed), dtype=np.int32)
+    shares = 1 / np.arange(2, vocabulary)
+    tokens = np.random.default_rng(0).choice(np.arange(2, vocabulary), sum(mixed), p=shares / shares.sum())
+    tokens = tokens.astype(np.int32)
     splits = {"train": Corpus(words, tokens, offsets_of(mixed))}
     return PreparedData(make_card("random", Preprocessing(eos=True), [], splits), words, splits)
 

@@ -162,7 +162,8 @@ def words(
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Words of each.")] = 10,
     states: Annotated[int, typer.Option(min=1, metavar="N", help="The N most used ones.")] = 20,
     data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Count their use in prepared data, not in 1,000 drawn sentences.")
+        str | None,
+        typer.Option("--data", metavar="DATA", help="Count their use in prepared data, not in 1,000 drawn sentences."),
     ] = None,
     split: Annotated[str, typer.Option(help="Of the data: train, valid or test.")] = "valid",
     output: Annotated[

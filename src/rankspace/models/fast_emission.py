@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision
-from rankspace.models.fast_products import operand, product
+from rankspace.models.fast_products import gradient_product, operand, product
 
 PORTION = 2**26  # logits computed at a time
 
@@ -70,8 +70,8 @@ class _LogWords(torch.autograd.Function):
                 of_logits = torch.empty_like(logits, dtype=row_operands.dtype)
                 own = None if bias is None else bias[part]
                 sums = logit_slopes(logits, own, given, part.start, of_logits)
-                of_hidden += product(of_logits.T, row_operands[part], precision)
-                of_vocabulary[part] = product(of_logits, column_operands, precision)
+                of_hidden += gradient_product(of_logits.T, row_operands[part], precision)
+                of_vocabulary[part] = gradient_product(of_logits, column_operands, precision)
                 if of_bias is not None:
                     of_bias[part] = sums
         return of_hidden, of_vocabulary, of_bias, None, None

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision
-from rankspace.models.fast_products import operand, product, rounded_product, tf32
+from rankspace.models.fast_products import gradient_product, operand, rounded_product, tf32
 
 
 def residual_network(
@@ -35,11 +35,11 @@ class _ResidualNetwork(torch.autograd.Function):
         maps = _operands(weights, precision)
         with torch.autocast(rows.device.type, enabled=False), tf32(precision == "high"):
             x = operand(rows, precision)
-            h = _mapped(x, maps[0], maps[1], precision)
+            h = torch.addmm(maps[1], x, maps[0].T)
             kept = [x, h]
             for i in range(2, len(maps), 4):
-                u = _mapped(h, maps[i], maps[i + 1], precision).relu_()
-                z = _mapped(u, maps[i + 2], maps[i + 3], precision)
+                u = torch.addmm(maps[i + 1], h, maps[i].T).relu_()
+                z = torch.addmm(maps[i + 3], u, maps[i + 2].T)
                 h = plus_rectified(h, z)
                 kept += [u, z, h]
         ctx.save_for_backward(*kept[:-1], *maps)
@@ -69,14 +69,8 @@ def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
         of_maps = [*_of_map(inner, h, precision), *_of_map(outer, u, precision), *of_maps]
         total, added = outer.total, rounded_product(inner.passed, operand(maps[i], precision), precision)
     first = passed_back(total, added, None, dtype)
-    of_rows = product(first.passed, operand(maps[0], precision), precision)
+    of_rows = gradient_product(first.passed, operand(maps[0], precision), precision)
     return of_rows, None, *_of_map(first, kept[0], precision), *of_maps
-
-
-def _mapped(rows: Tensor, matrix: Tensor, bias: Tensor, precision: Precision) -> Tensor:
-    if precision == "highest":
-        return product(rows, matrix.T, precision).add_(bias)
-    return torch.addmm(bias, rows, matrix.T)
 
 
 def _operands(weights: tuple[Tensor, ...], precision: Precision) -> list[Tensor]:
@@ -90,4 +84,4 @@ def _operands(weights: tuple[Tensor, ...], precision: Precision) -> list[Tensor]
 
 def _of_map(passed: Any, inputs: Tensor, precision: Precision) -> tuple[Tensor, Tensor]:
     """Derivatives of a matrix and its bias."""
-    return product(passed.passed.T, operand(inputs, precision), precision), passed.sums
+    return gradient_product(passed.passed.T, operand(inputs, precision), precision), passed.sums

@@ -16,8 +16,9 @@ from rankspace.inference import links
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision
 
-WORTH = 512  # rows and columns of a result from which three tf32 products are much sooner than one in float32
-MIDDLE = 1360  # of three terms each: the matrix units cut off what they cannot hold of longer sums
+WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
+WORTH_AT_ONCE = 512  # the same for three at once
+MIDDLE = 4096  # terms that the matrix units sum before the sum is rounded properly: they cut off what they cannot hold
 TRUNCATED = -(2**13)  # keeps the bits of a float32 that tf32 has
 
 
@@ -35,8 +36,18 @@ def product(
     if precision == "medium":
         return links.product(a, b, precision)
     if precision == "highest":
-        return _three_products(a, b) if _is_worth(a, b) else _plain(a, b, False)
+        return _three_products(a, b) if min(a.shape[0], b.shape[1]) >= WORTH else _plain(a, b, False)
     return _plain(a, b, True)
+
+
+def gradient_product(
+    a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision
+) -> Float[Tensor, "row column"]:
+    """As `product`, for derivatives, of which nothing is computed that would make an error of 1e-5 larger."""
+    large = min(a.shape[0], b.shape[1]) >= WORTH_AT_ONCE and a.shape[1] > 0
+    if precision == "highest" and a.device.type == "cuda" and large:
+        return _three_at_once(a, b)
+    return product(a, b, precision)
 
 
 def meeting(
@@ -62,16 +73,16 @@ class _Meeting(torch.autograd.Function):
         rows, others = ctx.saved_tensors
         with torch.autocast(slopes.device.type, enabled=False):
             given = operand(slopes, ctx.precision)
-            of_rows = product(given, others, ctx.precision) if ctx.needs_input_grad[0] else None
-            of_others = product(given.T, rows, ctx.precision) if ctx.needs_input_grad[1] else None
+            of_rows = gradient_product(given, others, ctx.precision) if ctx.needs_input_grad[0] else None
+            of_others = gradient_product(given.T, rows, ctx.precision) if ctx.needs_input_grad[1] else None
         return of_rows, of_others, None
 
 
 def rounded_product(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision) -> Tensor:
-    """a @ b, rounded to the dtype of operands."""
+    """a @ b, rounded to the dtype of operands; for derivatives."""
     if precision == "medium" and a.device.type == "cuda":
         return torch.mm(a, b)
-    return operand(product(a, b, precision), precision)
+    return operand(gradient_product(a, b, precision), precision)
 
 
 def product_into(out: Float[Tensor, "row column"], a: Tensor, b: Tensor, precision: Precision) -> None:
@@ -88,27 +99,29 @@ def aligned(num_rows: int, num_columns: int, like: Tensor) -> Float[Tensor, "row
 
 
 def _three_products(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"]) -> Float[Tensor, "row column"]:
-    """low * high + high * low + high * high as one tf32 product of operands that lie one after the other; what both
-    leave together is below float32. A sum over portions of the middle."""
-    parts = [slice(first, first + MIDDLE) for first in range(0, a.shape[1], MIDDLE)]
-    found = None
+    """A sum over portions of the middle, the smallest products first. What both leave together is below float32."""
+    found = a.new_zeros(a.shape[0], b.shape[1])
     with tf32(True):
-        for part in parts:
-            left, right = _thirds(a[:, part], 1, low_first=True), _thirds(b[part], 0, low_first=False)
-            found = left @ right if found is None else found.addmm_(left, right)
-    assert found is not None
+        for first in range(0, a.shape[1], MIDDLE):
+            (a_high, a_low), (b_high, b_low) = (
+                _halves(part) for part in (a[:, first : first + MIDDLE], b[first : first + MIDDLE])
+            )
+            found.addmm_(a_low, b_high).addmm_(a_high, b_low).addmm_(a_high, b_high)
     return found
 
 
-def _is_worth(a: Tensor, b: Tensor) -> bool:
-    return min(a.shape[0], b.shape[1]) >= WORTH and min(a.shape[1], a.shape[0]) > 0
+def _three_at_once(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"]) -> Float[Tensor, "row column"]:
+    """The same three as one product of operands that lie one after the other: nothing is written but the result. The
+    matrix units cut off what a long sum cannot hold, so it is off by some 1e-5 of itself, not by rounding."""
+    (a_high, a_low), (b_high, b_low) = (_halves(table) for table in (a, b))
+    with tf32(True):
+        return torch.cat([a_low, a_high, a_high], 1) @ torch.cat([b_high, b_low, b_high])
 
 
-def _thirds(table: Float[Tensor, "row column"], axis: int, low_first: bool) -> Tensor:
-    """The leading bits of each number and the rest, exactly: low, high, high along an axis, or high, low, high."""
-    high = (table.contiguous().view(torch.int32) & TRUNCATED).view(torch.float32)
-    low = table - high
-    return torch.cat([low, high, high] if low_first else [high, low, high], axis)
+def _halves(table: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "row column"], Float[Tensor, "row column"]]:
+    """The leading bits of each number, and the rest, exactly."""
+    high = (table.view(torch.int32) & TRUNCATED).view(torch.float32)
+    return high, table - high
 
 
 def _plain(a: Tensor, b: Tensor, rounded: bool) -> Tensor:

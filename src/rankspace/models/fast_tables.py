@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision
-from rankspace.models.fast_products import aligned, operand, product
+from rankspace.models.fast_products import aligned, gradient_product, operand, product
 
 PORTION = 2**27  # logits computed at a time
 
@@ -115,5 +115,5 @@ class _Conditional(torch.autograd.Function):
         of_logits[:, count:] = 0
         softmax_rows_backward(slopes[:, :count], found[:, :count], of_logits[:, :count])
         with torch.autocast(slopes.device.type, enabled=False):
-            of_rows = product(of_logits, targets, ctx.precision)
-            return of_rows, product(of_logits.T, sources, ctx.precision), None, None
+            of_rows = gradient_product(of_logits, targets, ctx.precision)
+            return of_rows, gradient_product(of_logits.T, sources, ctx.precision), None, None
