@@ -29,6 +29,24 @@ def test_the_run_with_the_lowest_perplexity_is_kept(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in told] == ["seed 3", "seed 5"]
 
 
+def test_only_those_that_begin_best_go_on(tmp_path: Path) -> None:
+    """And they end as if they had never been compared."""
+    save_prepared(tmp_path / "data", data())
+    chosen = config(CHAIN, run__epochs=3, data__source=str(tmp_path / "data"))
+    told: list[str] = []
+    outcome = train_restarts(
+        chosen, tmp_path / "kept", [3, 5, 7], workers=1, tick=told.append, first_epochs=1, finalists=2
+    )
+    early = {line.split(":")[0]: float(line.split()[4]) for line in told[:3]}
+    assert [line.split(":")[0] for line in told[3:]] == sorted(early, key=lambda seed: early[seed])[:2]
+    assert all(line.endswith("after 1 epochs") for line in told[:3])
+    assert all(line.endswith("after 3 epochs") for line in told[3:])
+    seed = min(told[3:], key=lambda line: float(line.split()[4])).split(":")[0].removeprefix("seed ")
+    alone = train(chosen.changed({"run.seed": int(seed)}), tmp_path / "alone", device="cpu")
+    weights = [rankspace.load(path).model.state_dict() for path in (outcome.directory, alone.directory)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+
+
 def test_what_is_there_is_kept(tmp_path: Path) -> None:
     with pytest.raises(RankspaceError) as caught:
         train_restarts(config(CHAIN), tmp_path, [1])

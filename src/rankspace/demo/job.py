@@ -17,7 +17,8 @@ from rankspace.training.progress import Display
 from rankspace.training.restarts import train_restarts
 
 SENTENCES = 4000
-RESTARTS = 4  # grammars that are trained: some seeds end near right-branching, and their likelihood tells
+RESTARTS = 8  # grammars that are begun: some seeds end near right-branching, and their likelihood tells
+FIRST_EPOCHS, FINALISTS = 4, 2  # when that is looked at, and how many go on
 QUICK_SENTENCES = 800
 QUICK = {
     "demo": {"run.epochs": 4, "curriculum.growth": 6},
@@ -63,7 +64,13 @@ def run(
     seeds = [RESTARTS * (seed - 1) + number + 1 for number in range(1 if quick else RESTARTS)]
     tick(f"training the grammar from {len(seeds)} seeds; the one that explains the validation text best is kept")
     train_restarts(
-        demo_config("demo", seed, quick).changed(source), output / "grammar", seeds, tick=tick, device=device
+        demo_config("demo", seed, quick).changed(source),
+        output / "grammar",
+        seeds,
+        tick=tick,
+        device=device,
+        first_epochs=0 if quick else FIRST_EPOCHS,
+        finalists=FINALISTS,
     )
     tick("training the HMM")
     train(demo_config("demo-hmm", seed, quick).changed(source), output / "hmm", device=device, display=display)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import NamedTuple
 
 from rankspace.errors import RankspaceError
 from rankspace.training.config import Config
@@ -22,12 +23,15 @@ def train_restarts(
     workers: int = 0,
     tick: Callable[[str], None] = lambda _: None,
     device: str = "cpu",
+    first_epochs: int = 0,
+    finalists: int = 1,
 ) -> Outcome:
     """Trains once for each seed and keeps as `output` the run with the lowest perplexity of the validation
     split; the others are removed. `tick` is told of each that is done.
 
-    Runs are processes of one thread each, `workers` at a time (0: as many as there are CPUs). Each result is that of
-    `train` with its seed. Raises RankspaceError for a folder that exists, and what `train` raises.
+    With `first_epochs` all are trained for that long, and only those `finalists` that have the lowest perplexity by
+    then to the end. Runs are processes of one thread each, `workers` at a time (0: as many as there are CPUs). Each
+    result is that of `train` with its seed. Raises RankspaceError for a folder that exists, and what `train` raises.
     """
     target = Path(output)
     if not seeds:
@@ -38,7 +42,11 @@ def train_restarts(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        outcomes = _all(config, folder, seeds, workers or _num_cpus(), tick, device)
+        plan = _Plan(folder, workers or _num_cpus(), tick, device)
+        if first_epochs:
+            early = _all(config.changed({"run.epochs": first_epochs}), seeds, plan)
+            seeds = sorted(seeds, key=lambda seed: _perplexity(early[seed]))[:finalists]
+        outcomes = _all(config, seeds, plan)
         best = min(seeds, key=lambda seed: _perplexity(outcomes[seed]))
         outcomes[best].directory.rename(target)
         return Outcome(target, outcomes[best].results)
@@ -46,19 +54,28 @@ def train_restarts(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _all(
-    config: Config, folder: Path, seeds: Sequence[int], workers: int, tick: Callable[[str], None], device: str
-) -> dict[int, Outcome]:
+class _Plan(NamedTuple):
+    """Where runs go and how they are made."""
+
+    folder: Path
+    workers: int
+    tick: Callable[[str], None]
+    device: str
+
+
+def _all(config: Config, seeds: Sequence[int], plan: _Plan) -> dict[int, Outcome]:
+    """Runs that begin, or go on where they have begun."""
     spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     found: dict[int, Outcome] = {}
-    with ProcessPoolExecutor(min(workers, len(seeds)), mp_context=spawn, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(min(plan.workers, len(seeds)), mp_context=spawn, initializer=_one_thread) as pool:
         running = {
-            pool.submit(_candidate, config.changed({"run.seed": seed}), folder / f"seed-{seed}", device): seed
+            pool.submit(_candidate, config.changed({"run.seed": seed}), plan.folder / f"seed-{seed}", plan.device): seed
             for seed in seeds
         }
         for done in as_completed(running):
             found[running[done]] = done.result()
-            tick(f"seed {running[done]}: validation perplexity {_perplexity(found[running[done]]):.2f}")
+            told = f"validation perplexity {_perplexity(found[running[done]]):.2f} after {config.run.epochs} epochs"
+            plan.tick(f"seed {running[done]}: {told}")
     return found
 
 
@@ -74,7 +91,7 @@ def _one_thread() -> None:
 
 
 def _candidate(config: Config, path: Path, device: str) -> Outcome:
-    return train(config, path, device=device)
+    return train(config, path, device=device, resume=True)
 
 
 def _perplexity(outcome: Outcome) -> float:
