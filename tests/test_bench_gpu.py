@@ -178,7 +178,7 @@ def record() -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TRITON_INTERPRET", raising=False)
         job, ticks = gpu.Job(names, precision="highest", quick=True, sweep=True), []
-        found = gpu.run(job, CPU, lambda: ticks.append(1))
+        found = gpu.run(job, CPU, lambda _: ticks.append(1))
     assert len(ticks) == job.num_runs
     return json.loads(json.dumps(found))
 

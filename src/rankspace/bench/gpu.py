@@ -60,30 +60,34 @@ class Job:
         return small(row) if self.quick else row
 
 
-def run(job: Job, device: torch.device, tick: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """The record, a JSON object."""
+Record = dict[str, Any]
+
+
+def run(job: Job, device: torch.device, tick: Callable[[Record], None] = lambda _: None) -> Record:
+    """The record, a JSON object; `tick` is given what there is of it after each measurement."""
     found = rates(device, 64, 3) if job.quick else rates(device)
     release(device)
-    tick()
     record = {"benchmark": "gpu", **circumstances(device), "triton": _triton(), "quick": job.quick, "rates": found}
+    record |= {"rows": [], "sweeps": {}, "training": []}
+    tick(record)
     rounds = 3 if job.quick else 20
 
-    def measured(row: Row) -> dict[str, Any]:
-        result = step_record(row, gpu_step.measure(row, device, rounds), found)
-        tick()
-        return result
+    def measure(row: Row, into: list[Record], **more: Any) -> None:
+        into.append({**more, **step_record(row, gpu_step.measure(row, device, rounds), found)})
+        tick(record)
 
-    record["rows"] = [measured(row) for row in job.rows]
-    record["sweeps"] = {
-        varied: [{"value": value, **measured(row)} for value, row in points] for varied, points in job.sweeps.items()
-    }
+    for row in job.rows:
+        measure(row, record["rows"])
+    for varied, points in job.sweeps.items():
+        record["sweeps"][varied] = []
+        for value, row in points:
+            measure(row, record["sweeps"][varied], value=value)
     if job.parses:
         record["parse"] = gpu_parse.measure(job.quick, device, job.precision or "high")
-        tick()
-    record["training"] = []
+        tick(record)
     for name, row in job.training.items():
         record["training"].append({"name": name, **gpu_training.measure(row, job.quick, device)})
-        tick()
+        tick(record)
     return record
 
 

@@ -149,6 +149,8 @@ def bench_gpu(
 ) -> None:
     """What one GPU does of the promised training steps, parses and training runs, after a comparison with float64.
 
+    The output file is written after each of them, so that a run which is cut off keeps what it has.
+
     Examples:
 
     rankspace bench gpu --sweep --output gpu-h200.json
@@ -162,9 +164,15 @@ def bench_gpu(
     from rankspace.bench import gpu
 
     job = gpu.Job(names, None if precision is None else precision.value, sweep, quick)
-    _report(
-        _with_progress("gpu", job.num_runs, lambda tick: gpu.run(job, place, tick)), output, None if json else show_gpu
-    )
+
+    def run(tick: Callable[[], None]) -> dict[str, Any]:
+        def keep(record: dict[str, Any]) -> None:
+            tick()
+            _write(record, output)
+
+        return gpu.run(job, place, keep)
+
+    _report(_with_progress("gpu", job.num_runs, run), output, None if json else show_gpu)
 
 
 def _place(command: str, device: str, output: Path | None) -> Any:
@@ -206,10 +214,14 @@ def _with_progress(command: str, total: int, run: Callable[[Callable[[], None]],
 
 
 def _report(result: dict[str, Any], output: Path | None, show: Callable[[dict[str, Any]], None] | None) -> None:
-    if output is not None:
-        with whole_file(output) as file:
-            file.write_text(dumps(result, indent=1) + "\n", encoding="utf-8")
+    _write(result, output)
     if show is None:
         print_json(result)
     else:
         show(result)
+
+
+def _write(result: dict[str, Any], output: Path | None) -> None:
+    if output is not None:
+        with whole_file(output) as file:
+            file.write_text(dumps(result, indent=1) + "\n", encoding="utf-8")
