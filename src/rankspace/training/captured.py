@@ -18,6 +18,7 @@ from rankspace.training.optimisers import set_learning_rate
 from rankspace.training.processes import Processes
 from rankspace.training.sections import OptimiserConfig
 from rankspace.training.step import GradientStep
+from rankspace.training.watch import Watch
 
 Shape = tuple[int, int]  # sentences, words of each
 
@@ -63,28 +64,14 @@ class CapturedStep(GradientStep):
         inputs.fill(share)
         self._seed.random_()
         if is_new:
-            self._beside(lambda: self._differentiate(inputs))
+            self._beside(lambda: add_gradients(self.model, inputs, self._seed, self.watch))
         else:
             if shape not in self._graphs:
-                self._graphs[shape] = self._recorded(lambda: self._differentiate(inputs))
+                self._graphs[shape] = self._recorded(lambda: add_gradients(self.model, inputs, self._seed, self.watch))
             self._graphs[shape].replay()
         lost = inputs.lost[: len(share.lengths)].nonzero()[:, 0]
         if len(lost):
             self._do_again(share, lost)
-
-    def _differentiate(self, inputs: "Inputs") -> None:
-        """Adds the gradients of a batch up, unless the backward pass shows that they are not to be used."""
-        log_p, lost = self.model.padded_log_prob(inputs.words, inputs.lengths, self._seed)
-        before = lost.clone()
-        losses, counts = torch.where(before, 0, -log_p), inputs.counts.where(~before, 0)
-        total = torch.where(losses < math.inf, losses * counts, 0).sum()
-        found = torch.autograd.grad(total * inputs.scale, self._parameters, allow_unused=True)
-        fails = (lost & ~before & (inputs.counts > 0)).any()
-        inputs.lost.copy_((fails | before) & (inputs.counts > 0))
-        self.watch.losses(losses.detach(), counts.where(~fails, 0), inputs.predictions)
-        known = [(weight.grad, own) for weight, own in zip(self._parameters, found, strict=True)]
-        grads = [grad for grad, own in known if grad is not None and own is not None]
-        torch._foreach_add_(grads, [own.where(~fails, 0) for _, own in known if own is not None])
 
     def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
         """Sentences that a graph could not do. Padding is not read."""
@@ -149,6 +136,24 @@ class Inputs(NamedTuple):
         self.counts[batch:].zero_()
         self.predictions[:batch].copy_(share.predictions)
         self.scale.fill_(share.scale)
+
+
+def add_gradients(model: Model, inputs: Inputs, seed: Int[Tensor, ""], watch: Watch) -> None:
+    """Adds the gradients of a batch to those of the weights, and its losses to the watch: of all sentences but those
+    that are lost, or of none if the backward pass shows that the gradients are not to be used; `inputs.lost` tells
+    which are still to be done. Every weight has a gradient already."""
+    log_p, lost = model.padded_log_prob(inputs.words, inputs.lengths, seed)
+    before = lost.clone()
+    losses, counts = torch.where(before, 0, -log_p), inputs.counts.where(~before, 0)
+    total = torch.where(losses < math.inf, losses * counts, 0).sum()
+    weights = list(model.parameters())
+    found = torch.autograd.grad(total * inputs.scale, weights, allow_unused=True)
+    fails = (lost & ~before & (inputs.counts > 0)).any()
+    inputs.lost.copy_((fails | before) & (inputs.counts > 0))
+    watch.losses(losses.detach().where(~fails, 0), counts.where(~fails, 0), inputs.predictions)
+    known = [(weight.grad, own) for weight, own in zip(weights, found, strict=True)]
+    grads = [grad for grad, own in known if grad is not None and own is not None]
+    torch._foreach_add_(grads, [own.where(~fails, 0) for _, own in known if own is not None])
 
 
 def padded_shape(batch: int, length: int) -> Shape:
