@@ -5,10 +5,10 @@
 The plot docs/performance.png needs matplotlib. A block whose record does not exist is left empty; no figure is typed.
 """
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from rankspace.bench import pages
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -71,12 +71,6 @@ Where the step of `rank-hmm` spends its time, each phase in a graph of its own (
 | --- | --- | --- |{dashes}
 {steps}
 """
-
-
-def record(name: str) -> dict[str, Any] | None:
-    """A record, if it has been made."""
-    file = RESULTS / f"{name}.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
 # Blocks: each is a function from its record to text.
@@ -201,7 +195,7 @@ def number(value: float | None, form: str) -> str:
     return "" if value is None else f"{value:{form}}"
 
 
-BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+BLOCKS: dict[str, pages.Block] = {
     "gpu": (RECORD, headline),
     "gpu-steps": (RECORD, steps),
     "gpu-runs": (RECORD, whole_runs),
@@ -213,13 +207,7 @@ BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 def with_blocks(text: str) -> str:
     """A page with everything between its marks written anew."""
-    for name, (source, block) in BLOCKS.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        if begin in text:
-            found = record(source)
-            before, after = text.index(begin) + len(begin), text.index(end)
-            text = text[:before] + ("" if found is None else block(found)) + text[after:]
-    return text
+    return pages.with_blocks(text, BLOCKS, RESULTS)
 
 
 def draw(sweeps: dict[str, list[dict[str, Any]]], file: Path) -> None:
@@ -248,7 +236,7 @@ def draw(sweeps: dict[str, list[dict[str, Any]]], file: Path) -> None:
 def main() -> None:
     for page in (PAGE, README):
         page.write_text(with_blocks(page.read_text(encoding="utf-8")), encoding="utf-8")
-    found = record(RECORD)
+    found = pages.record(RESULTS, RECORD)
     if found is not None and found["sweeps"]:
         draw(found["sweeps"], PLOT)
 

@@ -24,6 +24,7 @@ ARROW = (
     "training",
     "bench",
     "demo",
+    "experiments",
     "cli",
 )
 BESIDE = ("data", "evaluation", "viz")  # may use what is left of training; used from training on
@@ -276,5 +277,15 @@ def test_mistakes_in_training_are_told_without_torch(arguments: list[str], messa
         "with contextlib.suppress(SystemExit), contextlib.redirect_stderr(said):\n"
         f"    main(['train', *{arguments!r}])\n"
         f"assert {message!r} in said.getvalue(), said.getvalue()"
+    )
+    assert loaded_after(code, {"torch"}) == set()
+
+
+def test_experiments_are_listed_and_their_mistakes_told_without_torch() -> None:
+    code = (
+        "import contextlib\nfrom rankspace.cli import main\n"
+        "tries = ['--list'], ['hmm-table2', '--list'], ['hmm-table2', '--rows', 'x'], ['pcfg-table1', '--data', '.']\n"
+        "for rest in tries:\n"
+        "    with contextlib.suppress(SystemExit):\n        main(['experiment', *rest])"
     )
     assert loaded_after(code, {"torch"}) == set()

@@ -56,6 +56,7 @@ def test_every_option_is_as_the_program_has_it() -> None:
         "score",
         "sample",
         "info",
+        "experiment",
         *(f"show {name}" for name in find("show").commands),
     }
     assert {match[1]: match[2] for match in TABLE.finditer(text)} == {name: table(name) for name in names}

@@ -111,3 +111,12 @@ def test_a_captured_graph_gives_the_same_bits(rank: int, weighted: bool) -> None
     torch.cuda.synchronize()
     assert not bool(captured[1].any())
     assert all(torch.equal(one, other) for one, other in zip(captured, run(), strict=True))
+
+
+def test_a_number_that_is_none_is_not_swallowed() -> None:
+    """The largest of NaN and a number is the number there: what is raised must ask otherwise."""
+    made = grammar(1.0, "highest", torch.float32, "triton")
+    with torch.no_grad():
+        made.parameters["log_left"][3, 7] = float("nan")
+    words = torch.randint(VOCABULARY, (2, 6), generator=torch.Generator().manual_seed(0)).to(GPU)
+    assert bool(made.log_prob(words, [6, 4]).isnan().all())

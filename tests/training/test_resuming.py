@@ -79,7 +79,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 def records_and_losses(path: Path) -> tuple[list[dict[str, Any]], list[float]]:
     """Metrics without times and what is rounded otherwise, and the losses."""
-    left_out = ("words_per_second", "memory_mb", "seconds", "loss", "perplexity", "gradient_norm")
+    left_out = ("words_per_second", "memory_mb", "seconds", "elapsed", "loss", "perplexity", "gradient_norm")
     records = RunDirectory.open(path).metrics()
     plain = [{key: value for key, value in record.items() if key not in left_out} for record in records]
     return plain, [record["loss"] for record in records if "loss" in record]

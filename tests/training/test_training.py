@@ -23,6 +23,7 @@ from rankspace.training.epochs import Epochs, Share
 from rankspace.training.evaluator import Evaluated, Evaluator
 from rankspace.training.keeping import Keeper, draw_curves
 from rankspace.training.loop import Trainer
+from rankspace.training.machine import enough_memory
 from rankspace.training.optimisers import Schedule
 from rankspace.training.processes import Processes
 from rankspace.training.progress import Quiet
@@ -501,3 +502,28 @@ def test_the_synthetic_data_are_the_same_each_time() -> None:
     assert one["train"].tokens.tolist() == two["train"].tokens.tolist()
     assert [len(corpus) for corpus in one.splits.values()] == [5, 1, 1]
     assert isinstance(Batches(one["train"], max_sentences=2), Batches)
+
+
+@pytest.mark.parametrize(
+    ("error", "more"),
+    [
+        (RuntimeError("CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has"), " (3.50 GiB more were asked for)"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000 bytes."),
+            " (8000 bytes more were asked for)",
+        ),
+        (MemoryError(), ""),
+    ],
+)
+def test_a_lack_of_memory_is_told_with_the_batch(error: Exception, more: str) -> None:
+    with pytest.raises(RankspaceError) as caught, enough_memory(7, [(16, 40), (2, 50)]):
+        raise error
+    assert str(caught.value) == (
+        f"train: step 7: not enough memory for 16 sentences of up to 40 words{more}; lower batches.max_sentences, "
+        f"batches.max_tokens or batches.max_length, or the sizes of the model."
+    )
+
+
+def test_other_errors_of_a_step_are_left_as_they_are() -> None:
+    with pytest.raises(RuntimeError, match="size mismatch"), enough_memory(1, [(1, 1)]):
+        raise RuntimeError("size mismatch")

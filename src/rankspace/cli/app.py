@@ -17,6 +17,7 @@ from rankspace import __version__
 from rankspace.cli import bench, data, fgg, show
 from rankspace.cli.demo import demo
 from rankspace.cli.evaluate import evaluate
+from rankspace.cli.experiment import experiment
 from rankspace.cli.help_text import WIDTH, Command, Group
 from rankspace.cli.info import info
 from rankspace.cli.parse import parse
@@ -60,6 +61,7 @@ app.command(cls=Command)(info)
 app.add_typer(fgg.app, name="fgg")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.command(cls=Command, no_args_is_help=True)(experiment)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

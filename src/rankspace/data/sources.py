@@ -87,7 +87,12 @@ def _file(path: Path, table: Path | None = None) -> Iterator[Source]:
 
 def _in_folder(folder: Path, pattern: str) -> list[Source]:
     """What a folder has, by the first way of naming that fits."""
-    ways = _named(folder, pattern) if pattern != "*" else [], _sections(folder), _nltk_files(folder), _named(folder)
+    ways = (
+        _named(folder, pattern) if pattern != "*" else [],
+        treebank_sections(folder),
+        _nltk_files(folder),
+        _named(folder),
+    )
     for sources in ways:
         if found := list(sources):
             return found
@@ -103,7 +108,7 @@ def _named(folder: Path, pattern: str = "*") -> Iterator[Source]:
             yield from _file(file)
 
 
-def _sections(folder: Path) -> Iterator[Source]:
+def treebank_sections(folder: Path) -> Iterator[Source]:
     """Sections of the Penn Treebank, at any depth; those of no split are left out."""
     sections: dict[int, Path] = {}
     for place in sorted(path for path in folder.rglob("[0-9][0-9]") if path.is_dir() and _data_files(path, True)):

@@ -1,8 +1,11 @@
 """Which programs run an engine: plain torch, or Triton kernels."""
 
 import os
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -27,18 +30,39 @@ def runs_triton(name: str, backend: str, dtype: torch.dtype, device: torch.devic
     return True
 
 
+def can_run_kernels(options: Mapping[str, Any], weights: Iterable[torch.Tensor], device: torch.device) -> bool:
+    """Whether the kernels of a model with some options run on a device; on a CPU, under Triton's interpreter."""
+    plain = options.get("backend", "auto") in ("auto", "triton")
+    return plain and not missing(device) and all(each.dtype == torch.float32 for each in weights)
+
+
 def missing(device: torch.device) -> str:
     """What Triton kernels lack on a device; nothing if they can run."""
     if find_spec("triton") is None:
         return "triton is not installed"
     if device.type == "cuda":
-        return _too_old(device)
+        return _unusable(device)
     if device.type == "cpu" and os.environ.get(INTERPRETER) == "1":
         return ""
     return f"the parameters are on {device.type} and it needs a GPU"
 
 
 @lru_cache(maxsize=16)
-def _too_old(device: torch.device) -> str:
+def _unusable(device: torch.device) -> str:
+    """Asked once for each device: a GPU that is too old, or a system without what Triton compiles with."""
     major, minor = torch.cuda.get_device_capability(device)
-    return "" if major >= 8 or torch.version.hip else f"the GPU has compute capability {major}.{minor} and it needs 8.0"
+    if major < 8 and not torch.version.hip:
+        return f"the GPU has compute capability {major}.{minor} and it needs 8.0"
+    try:
+        from rankspace.kernels.probe import probe
+
+        with launching_on(device):
+            works = probe(device)
+    except Exception as error:  # no compiler, no headers, a driver that is too old: each its own class
+        return f"triton cannot compile a kernel here ({type(error).__name__})"
+    return "" if works else "a kernel that triton compiled did not run"
+
+
+def launching_on(device: torch.device) -> AbstractContextManager[Any]:
+    """Within, kernels are launched on a device: Triton asks which is the current one, not where tensors are."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

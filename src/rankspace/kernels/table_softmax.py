@@ -113,7 +113,8 @@ def _entries(source, random, table, row, first, num_columns, threshold, DROPS: t
 @no_type_check
 def _store(target, weights, entries, share, first, num_columns, TINY: tl.constexpr, BLOCK: tl.constexpr):
     columns = first + tl.arange(0, BLOCK)
-    found = tl.where(entries > float("-inf"), tl.maximum(weights * share, TINY), 0.0)
+    found = weights * share
+    found = tl.where(entries == float("-inf"), 0.0, tl.where(found < TINY, TINY, found))  # a NaN stays one
     tl.store(target + columns, found.to(target.dtype.element_ty), mask=columns < num_columns)
 
 

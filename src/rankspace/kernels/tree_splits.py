@@ -138,14 +138,15 @@ def _split_sums(
     divided = power_of(largest)
     nothing |= largest == 0
     something = (ranks < rank) & (nothing == 0)
-    raised = tl.where(something, tl.maximum(sums, FLOOR), 0.0)
+    raised = tl.where(something, tl.where(sums < FLOOR, FLOOR, sums), 0.0)  # a NaN stays one
     tl.store(target, raised * power_of_two(-divided), mask=ranks < padded)
     scale += divided
     tl.store(exponent + own, tl.where(nothing, ZERO, scale))
     tl.store(power + own, divided)
     beyond = ((scale <= -FURTHEST) | (scale >= FURTHEST)) & (nothing == 0)
     # A sum of something that came out as zero is low as well.
-    wrong = beyond | (largest > HIGHEST) | (largest != largest) | ((largest == 0) & (peak >= 2 * -FURTHEST))
+    wrong = beyond | (largest > HIGHEST) | ((largest == 0) & (peak >= 2 * -FURTHEST))
+    wrong |= tl.max((sums != sums).to(tl.int32), 0) > 0  # the largest of some numbers and NaN may be a number
     if WEIGHTED:
         wrong &= weight != 0
     low = tl.max((something & (sums < DOUBTFUL)).to(tl.int32), 0) > 0

@@ -68,7 +68,8 @@ def _lay_words(
             ranks = first + tl.arange(0, BLOCK)
             entries = tl.load(words + (2 * word + side) * rank + ranks, mask=ranks < rank, other=0.0)
             at = (2 * token.to(tl.int64) + side) * padded
-            raised = tl.where(ranks < rank, tl.maximum(entries * weight, FLOOR), 0.0)
+            entries *= weight
+            raised = tl.where(ranks < rank, tl.where(entries < FLOOR, FLOOR, entries), 0.0)  # a NaN stays one
             if WEIGHTED:
                 raised = tl.where(weight != 0, raised, 0.0)
             tl.store(children + at + ranks, raised * power_of_two(-divided), mask=ranks < padded)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.distributions.contract import Order
-from rankspace.inference.backends import missing, runs_triton
+from rankspace.inference.backends import can_run_kernels, launching_on, runs_triton
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged, equal_lengths, lengths_of, ragged
 from rankspace.models.contract import Lengths, Model
@@ -39,13 +39,14 @@ class FastChain(Model):
         return found
 
     def can_be_captured(self, device: torch.device) -> bool:
-        return self._may_run_kernels() and self._is_float32() and not missing(device)
+        return self._may_run_kernels() and can_run_kernels(self.options, self.parameters(), device)
 
     def padded_log_prob(
         self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         num_sentences, length = words.shape
-        return self.log_prob_by_kernels(words, equal_lengths(num_sentences, length, words.device), seed, lengths)
+        with launching_on(words.device):
+            return self.log_prob_by_kernels(words, equal_lengths(num_sentences, length, words.device), seed, lengths)
 
     def log_prob(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
         """log p of each sentence, differentiable in the weights. By kernels where they run; what they lose is done
@@ -53,7 +54,8 @@ class FastChain(Model):
         if not self._runs_kernels(words.device):
             return super().log_prob(words, lengths)
         numbers = lengths_of(self.NAME, words, lengths)
-        found, lost = self.log_prob_by_kernels(words, ragged(numbers, words.device), self._seed(words.device))
+        with launching_on(words.device):
+            found, lost = self.log_prob_by_kernels(words, ragged(numbers, words.device), self._seed(words.device))
         found = found.float()
         if not bool(lost.any()):
             return found
@@ -69,18 +71,13 @@ class FastChain(Model):
         return options
 
     def _runs_kernels(self, device: torch.device) -> bool:
-        if not self._may_run_kernels() or not self._is_float32():
+        if not self._may_run_kernels() or not all(weight.dtype == torch.float32 for weight in self.parameters()):
             return False
-        if self.options.get("backend") == "triton":
-            return runs_triton(self.NAME, "triton", torch.float32, device)
-        return device.type == "cuda" and not missing(device)
+        return runs_triton(self.NAME, self.options.get("backend", "auto"), torch.float32, device)
 
     def _may_run_kernels(self) -> bool:
         backend, order = (self.options.get(name, "auto") for name in ("backend", "order"))
         return backend in ("auto", "triton") and order in ("auto", self.ORDER)
-
-    def _is_float32(self) -> bool:
-        return all(parameter.dtype == torch.float32 for parameter in self.parameters())
 
     def _seed(self, device: torch.device) -> Int[Tensor, ""]:
         """Of what is dropped: drawn in training alone."""

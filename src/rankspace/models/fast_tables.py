@@ -82,7 +82,7 @@ def conditional(
     rows: Float[Tensor, "row size"], columns: Float[Tensor, "column size"], precision: Precision, padding: int = 0
 ) -> Float[Tensor, "row column"]:
     """softmax over columns of row . column, in the dtype of operands of the precision; differentiable. The last columns
-    of all, as many as `padding` says, have no probability: products are fast at multiples of eight."""
+    of all, as many as `padding` says, have no probability: products are fast at some multiples."""
     apply: Callable[..., Tensor] = _Conditional.apply
     return apply(rows, columns, precision, padding)
 

@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankspace.distributions import RankSpacePCFG, SimplePCFG
-from rankspace.inference.backends import missing
+from rankspace.inference.backends import can_run_kernels, launching_on
 from rankspace.inference.links import DenseLink, Precision
 from rankspace.inference.ragged import Ragged, equal_lengths
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
+from rankspace.inference.tree.linear_inputs import word_scale
 from rankspace.inference.tree.triton_engine import log_z_by_kernels
 from rankspace.models.arithmetic import Arithmetic, ByKernels, ByTorch
 from rankspace.models.contract import Model
@@ -71,8 +72,7 @@ class LowRankTreeModel(Model):
         return RankSpacePCFG(root, head, left, right, found.log_words.T, validate=False, **self.options)
 
     def can_be_captured(self, device: torch.device) -> bool:
-        plain = self.options.get("backend", "auto") in ("auto", "triton") and self.options.get("order") != "state"
-        return plain and not missing(device) and all(each.dtype == torch.float32 for each in self.parameters())
+        return self.options.get("order") != "state" and can_run_kernels(self.options, self.parameters(), device)
 
     def padded_log_prob(
         self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
@@ -80,7 +80,8 @@ class LowRankTreeModel(Model):
         batch, length = words.shape
         layout = equal_lengths(batch, length, words.device)
         precision: Precision = self.options.get("precision", "highest")
-        return tree_log_prob(self.tables(layout.pack(words), ByKernels(precision)), layout, lengths, precision)
+        with launching_on(words.device):
+            return tree_log_prob(self.tables(layout.pack(words), ByKernels(precision)), layout, lengths, precision)
 
 
 def _with_column(logarithms: Float[Tensor, "row _"], place: int) -> Float[Tensor, "row _"]:
@@ -96,22 +97,25 @@ def tree_log_prob(
     Words are the tokens of the layout.
 
     As `linear_inputs`, in rank order: J = E V^T, K = E W^T, L = s U, and H = V U, I = W U once for the batch. Every
-    token has a row of its own in J and K: nothing waits to know how many words are distinct.
+    token has a row of its own in J and K: nothing waits to know how many words are distinct. In rank order
+    everything is divided by what rows of rounded probabilities sum to, which of a confident grammar is above one.
     """
-    scale = tables.log_words.detach().amax(1)
+    scale = word_scale(tables.log_words)
     emitted = (tables.log_words - scale[:, None]).exp()
     sides = [_probabilities(side, emitted.shape[1], precision) for side in (tables.left, tables.right)]
-    words = torch.cat([meeting(emitted, of_words, precision) for of_words, _ in sides], 1)
-    rules, root = [of_symbols for _, of_symbols in sides], tables.root
+    words = torch.cat([meeting(emitted, side.of_words, precision) for side in sides], 1)
+    root = tables.root
     if tables.head is None:
         assert root is not None
-        matrix, at_root = torch.cat([rule[:, : len(root)] for rule in rules]), root.softmax(0)
+        matrix, at_root = torch.cat([side.of_symbols[:, : len(root)] for side in sides]), root.softmax(0)
     else:
         head = conditional(*tables.head, precision)
         children = head if root is not None else head[:-1]
-        reached = pad(children, (0, 0, 0, rules[0].shape[1] - len(children)))
-        matrix = torch.cat([meeting(rule, reached.T, precision) for rule in rules])
+        reached = pad(children, (0, 0, 0, sides[0].of_symbols.shape[1] - len(children)))
+        rules = [_summing_as(side, meeting(side.of_symbols, reached.T, precision)) for side in sides]
         at_root = head[-1].float() if root is None else meeting(root.softmax(0)[None], head.T, precision)[0]
+        of_both = sides[0].mass * sides[1].mass  # every rank has one child on each side
+        matrix, at_root = torch.cat(rules) / of_both, at_root / (of_both * at_root.detach().sum())
     tokens = torch.arange(layout.num_tokens, device=scale.device)
     lost = torch.zeros(len(layout.lengths), dtype=torch.bool, device=scale.device)
     sentences = Sentences(layout, tokens, scale.double(), true_lengths, doubt=lost)
@@ -119,15 +123,24 @@ def tree_log_prob(
     return found, lost
 
 
-def _probabilities(
-    side: Table, preterminals: int, precision: Precision
-) -> tuple[Float[Tensor, "rank preterminal"], Float[Tensor, "rank padded"]]:
-    """Of preterminals and of nonterminals as children, the latter with some columns of zeros that fill them up to what
-    products are fast at. Preterminals come first in memory: their number is more often such a multiple already."""
+class Side(NamedTuple):
+    """Probabilities of children, in the dtype of operands, whose rows sum to `mass` as they were rounded."""
+
+    of_words: Float[Tensor, "rank preterminal"]
+    of_symbols: Float[Tensor, "rank padded"]  # with columns of zeros up to what products are fast at
+    mass: Float[Tensor, "rank"]
+
+
+def _probabilities(side: Table, preterminals: int, precision: Precision) -> Side:
+    """Preterminals come first in memory: their number is more often such a multiple already."""
     nonterminals = len(side.columns) - preterminals
     padding = -len(side.columns) % MULTIPLE
     turned = pad(torch.cat([side.columns[nonterminals:], side.columns[:nonterminals]]), (0, 0, 0, padding))
-    of_words, of_symbols = conditional(side.rows, turned, precision, padding).split(
-        [preterminals, nonterminals + padding], 1
-    )
-    return of_words, of_symbols
+    found = conditional(side.rows, turned, precision, padding)
+    of_words, of_symbols = found.split([preterminals, nonterminals + padding], 1)
+    return Side(of_words, of_symbols, found.detach().sum(1, dtype=torch.float32))
+
+
+def _summing_as(side: Side, rules: Float[Tensor, "rank rank"]) -> Float[Tensor, "rank rank"]:
+    """The rules of a side, whose rows sum to what those of its nonterminals do: the head's are rounded as well."""
+    return rules * (side.of_symbols.detach().sum(1, dtype=torch.float32) / rules.detach().sum(1))[:, None]

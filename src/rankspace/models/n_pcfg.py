@@ -7,13 +7,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankspace.distributions import PCFG
-from rankspace.inference.backends import missing
+from rankspace.inference.backends import can_run_kernels, launching_on
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import equal_lengths
 from rankspace.inference.tree.dense_triton import Setting, dense_log_z_by_kernels
+from rankspace.models.arithmetic import ByKernels
 from rankspace.models.contract import Model
-from rankspace.models.fast_emission import log_words
-from rankspace.models.fast_networks import residual_network
 from rankspace.models.networks import embedding
 from rankspace.models.parts import Emission, Pairs, Root
 
@@ -61,8 +60,7 @@ class NPCFG(Model):
         return PCFG(*self.grammar(words), validate=False, **self.options)
 
     def can_be_captured(self, device: torch.device) -> bool:
-        plain = self.options.get("backend", "auto") in ("auto", "triton")
-        return plain and not missing(device) and all(each.dtype == torch.float32 for each in self.parameters())
+        return can_run_kernels(self.options, self.parameters(), device)
 
     def padded_log_prob(
         self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
@@ -71,15 +69,8 @@ class NPCFG(Model):
         batch, length = words.shape
         layout = equal_lengths(batch, length, words.device)
         precision: Precision = self.options.get("precision", "highest")
-        log_emitted = self._log_words(layout.pack(words), precision)
         grammar = self.grammar
-        rule, root = grammar.rules(grammar.nonterminals).exp(), grammar.root().exp()
-        return dense_log_z_by_kernels(rule, root, log_emitted, Setting(layout, lengths, precision))
-
-    def _log_words(self, tokens: Int[Tensor, "token"], precision: Precision) -> Float[Tensor, "token preterminal"]:
-        """As `Emission`. Precision is "high" where "medium" is asked for: what a logit is off by, log p is for each
-        word."""
-        precision = "high" if precision == "medium" else precision
-        network, vocabulary = self.grammar.emission.network, self.grammar.emission.words
-        hidden = residual_network(network, self.grammar.preterminals, precision)
-        return log_words(hidden, vocabulary.weight, vocabulary.bias, tokens, precision)
+        with launching_on(words.device):
+            log_emitted = ByKernels(precision).log_words(grammar.emission, grammar.preterminals, layout.pack(words))
+            rule, root = grammar.rules(grammar.nonterminals).exp(), grammar.root().exp()
+            return dense_log_z_by_kernels(rule, root, log_emitted, Setting(layout, lengths, precision))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankspace.training.config import Config, load_config, load_preset, preset_names
 from rankspace.training.data_source import load_data, synthetic_data
-from rankspace.training.interruption import InterruptionError
+from rankspace.training.interruption import InterruptionError, TimeUpError
 from rankspace.training.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = [
     "Outcome",
     "RunDirectory",
     "Sample",
+    "TimeUpError",
     "Trained",
     "load",
     "load_config",

@@ -5,7 +5,7 @@ A graph of them is recorded once for a shape and sent as a whole.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -28,8 +28,9 @@ class CapturedStep(GradientStep):
     (`padded_shape`), with words that count nothing. The first batch of a shape runs as it is, which compiles what it
     needs; the second is recorded. All graphs share their memory.
 
-    Waits for the device once in a step: sentences that lost more than rounding, which have no gradient so far, are then
-    done again as `GradientStep` does them; if that is known only after the backward pass, all of the batch.
+    Waits for the device once for each share: sentences that lost more than rounding, which have no gradient so far, are
+    then done again as `GradientStep` does them. Where that is known only after the backward pass, nothing was added,
+    and the others are done again first.
     """
 
     CAPTURED: ClassVar = True
@@ -58,20 +59,39 @@ class CapturedStep(GradientStep):
 
     def _learn(self, share: Share) -> None:
         """Adds the gradients of a share up."""
-        shape = padded_shape(*share.words.shape)
+        shape, num = padded_shape(*share.words.shape), len(share.lengths)
         is_new = shape not in self._inputs
-        inputs = self._inputs.setdefault(shape, Inputs.empty(shape, self._device)) if is_new else self._inputs[shape]
+        if is_new:
+            self._inputs[shape] = Inputs.empty(shape, self._device)
+        inputs = self._inputs[shape]
         inputs.fill(share)
         self._seed.random_()
+        lost: set[int] = set()
+        while True:
+            self._differentiate(shape, is_new)
+            marked = set(inputs.lost.nonzero()[:, 0].tolist())  # waits for the device
+            lost |= {place for place in marked if place < num}
+            if shape[0] not in marked:
+                break
+            inputs.counts[sorted(lost)] = 0  # nothing was added: again without these
+        if lost:
+            self._do_again(share, torch.tensor(sorted(lost), device=self._device))
+
+    def _differentiate(self, shape: Shape, is_new: bool) -> None:
+        def work() -> None:
+            add_gradients(self.model, self._inputs[shape], self._seed, self.watch)
+
         if is_new:
-            self._beside(lambda: add_gradients(self.model, inputs, self._seed, self.watch))
-        else:
-            if shape not in self._graphs:
-                self._graphs[shape] = self._recorded(lambda: add_gradients(self.model, inputs, self._seed, self.watch))
-            self._graphs[shape].replay()
-        lost = inputs.lost[: len(share.lengths)].nonzero()[:, 0]
-        if len(lost):
-            self._do_again(share, lost)
+            self._beside(work)
+            return
+        if shape not in self._graphs:
+            self._graphs[shape] = self._recorded(work)
+        self._graphs[shape].replay()
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """The optimiser has other tensors then: its graph is recorded again."""
+        super().load_tensors(tensors)
+        self._optimiser_graph, self._num_changes = None, 0
 
     def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
         """Sentences that a graph could not do. Padding is not read."""
@@ -105,14 +125,14 @@ class CapturedStep(GradientStep):
 
 
 class Inputs(NamedTuple):
-    """What a graph reads, and which sentences it lost."""
+    """What a graph reads, and which sentences it lost; the last of `lost` tells whether it added nothing."""
 
     words: Int[Tensor, "batch length"]
     lengths: Int[Tensor, "batch"]
     counts: Float[Tensor, "batch"]
     predictions: Float[Tensor, "batch"]
     scale: Float[Tensor, ""]
-    lost: Bool[Tensor, "batch"]
+    lost: Bool[Tensor, "batch_and_one"]
 
     @classmethod
     def empty(cls, shape: Shape, device: torch.device) -> "Inputs":
@@ -124,7 +144,7 @@ class Inputs(NamedTuple):
             torch.zeros(batch, device=device),
             torch.zeros(batch, device=device),
             torch.zeros((), device=device),
-            torch.zeros(batch, dtype=torch.bool, device=device),
+            torch.zeros(batch + 1, dtype=torch.bool, device=device),
         )
 
     def fill(self, share: Share) -> None:
@@ -140,20 +160,24 @@ class Inputs(NamedTuple):
 
 def add_gradients(model: Model, inputs: Inputs, seed: Int[Tensor, ""], watch: Watch) -> None:
     """Adds the gradients of a batch to those of the weights, and its losses to the watch: of all sentences but those
-    that are lost, or of none if the backward pass shows that the gradients are not to be used; `inputs.lost` tells
-    which are still to be done. Every weight has a gradient already."""
+    that are lost, which have none. If the backward pass shows that more of them are, nothing is added, and the last
+    mark of `inputs.lost` tells. Weights have gradients already; those that the batch cannot move lose theirs."""
     log_p, lost = model.padded_log_prob(inputs.words, inputs.lengths, seed)
-    before = lost.clone()
+    before, counted = lost.clone(), inputs.counts > 0
     losses, counts = torch.where(before, 0, -log_p), inputs.counts.where(~before, 0)
     total = torch.where(losses < math.inf, losses * counts, 0).sum()
     weights = list(model.parameters())
     found = torch.autograd.grad(total * inputs.scale, weights, allow_unused=True)
-    fails = (lost & ~before & (inputs.counts > 0)).any()
-    inputs.lost.copy_((fails | before) & (inputs.counts > 0))
+    fails = (lost & ~before & counted).any()
+    inputs.lost.copy_(torch.cat([lost & counted, fails[None]]))
     watch.losses(losses.detach().where(~fails, 0), counts.where(~fails, 0), inputs.predictions)
-    known = [(weight.grad, own) for weight, own in zip(weights, found, strict=True)]
-    grads = [grad for grad, own in known if grad is not None and own is not None]
-    torch._foreach_add_(grads, [own.where(~fails, 0) for _, own in known if own is not None])
+    grads = []
+    for weight, own in zip(weights, found, strict=True):
+        if own is None:
+            weight.grad = None
+        elif weight.grad is not None:
+            grads.append((weight.grad, own.where(~fails, 0)))
+    torch._foreach_add_([grad for grad, _ in grads], [own for _, own in grads])
 
 
 def padded_shape(batch: int, length: int) -> Shape:

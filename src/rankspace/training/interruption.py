@@ -1,8 +1,10 @@
-"""Signals that ask a run to stop: it finishes its step, saves, and says how to go on."""
+"""Signals, and a time, that ask a run to stop: it finishes its step, saves, and says how to go on."""
 
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -17,17 +19,25 @@ class InterruptionError(Exception):
         self.exit_code = 128 + signal_number  # as shells have it: 130 after Ctrl-C
 
 
+class TimeUpError(InterruptionError):
+    """A run that stopped because its time was up; everything is saved."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 0)
+        self.exit_code = 0
+
+
 class Interruption:
     """Within, the first SIGINT or SIGTERM is only taken note of, and a line on stderr says so; the second acts as it
     would without.
 
-    Where signals cannot be caught, as in threads, nothing changes.
+    Where signals cannot be caught, as in threads, nothing changes. deadline: on the clock `time.monotonic`.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self) -> None:
-        self.number = 0
+    def __init__(self, deadline: float = math.inf) -> None:
+        self.number, self.deadline = 0, deadline
         self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
 
     def __enter__(self) -> "Interruption":
@@ -40,6 +50,17 @@ class Interruption:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._restore()
+
+    @property
+    def is_asked_for(self) -> bool:
+        """By a signal, or by the clock."""
+        return bool(self.number) or time.monotonic() >= self.deadline
+
+    def error(self, message: str) -> InterruptionError:
+        """What a run that stops raises. One process of several may have been told to stop by another's signal."""
+        if not self.number and time.monotonic() >= self.deadline:
+            return TimeUpError(message)
+        return InterruptionError(message, self.number or signal.SIGTERM)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = number

@@ -1,7 +1,6 @@
 """The training loop: epochs of steps, with logging, evaluation, checkpoints and early stopping at their places."""
 
 import math
-import signal
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,9 +17,9 @@ from rankspace.training.config import Config
 from rankspace.training.em import EMStep
 from rankspace.training.epochs import Epochs, Share
 from rankspace.training.evaluator import Evaluator
-from rankspace.training.interruption import Interruption, InterruptionError
+from rankspace.training.interruption import Interruption
 from rankspace.training.keeping import Keeper
-from rankspace.training.machine import memory_mb
+from rankspace.training.machine import enough_memory, memory_mb
 from rankspace.training.optimisers import Schedule
 from rankspace.training.processes import Processes
 from rankspace.training.progress import Display
@@ -80,11 +79,12 @@ class Trainer:
 
     # The loop.
 
-    def train(self) -> None:
-        """Trains to the end. Raises InterruptionError after a signal, NumbersError where an invariant breaks."""
+    def train(self, deadline: float = math.inf) -> None:
+        """Trains to the end, or to a time on the clock `time.monotonic`. Raises InterruptionError after a signal,
+        TimeUpError then, NumbersError where an invariant breaks."""
         self._began = self._saved = self._logged = time.perf_counter()
         self.model.train()
-        with Interruption() as interruption:
+        with Interruption(deadline) as interruption:
             while not self.is_finished:
                 self._train_epoch(interruption)
         if self.progress.evaluated_step != self.progress.step:  # no place where a longer run would evaluate
@@ -128,7 +128,8 @@ class Trainer:
         self._weigh_divergence()
         self.step.watch.begin(Place(progress.step + 1, progress.epoch, self.batches.position))
         rate = self.schedule.learning_rate(progress.step, self._share_done(done))
-        self.step(shares, rate)
+        with enough_memory(progress.step + 1, [tuple(share.words.shape) for share in shares]):
+            self.step(shares, rate)
         progress.step += 1
         progress.num_words += sum(share.num_predictions for share in shares)
         if self.processes.device.type == "cpu":
@@ -168,12 +169,12 @@ class Trainer:
             self.save()
         if self.processes.world > 1 and step % run.log_every:
             return
-        stop = self.processes.any(bool(interruption.number))
+        stop = self.processes.any(interruption.is_asked_for)
         waited = 60 * run.checkpoint_minutes < time.perf_counter() - self._saved
         if stop or self.processes.any(bool(run.checkpoint_minutes) and waited):
             self.save()
         if stop:
-            raise InterruptionError(f"stopped at step {step}", interruption.number or signal.SIGTERM)
+            raise interruption.error(f"stopped at step {step}")
 
     def _end_epoch(self) -> None:
         self.step.end_epoch()
@@ -224,7 +225,8 @@ class Trainer:
             is_best = self.progress.is_best(measure)
             if is_best:
                 self.keeper.save_best(Checkpoint(self.model.state_dict(), {"step": self.progress.step}))
-        where = {"step": self.progress.step, "epoch": self.epoch, "split": self.config.data.valid}
+        elapsed = round(self.progress.seconds + time.perf_counter() - self._began, 3)
+        where = {"step": self.progress.step, "epoch": self.epoch, "split": self.config.data.valid, "elapsed": elapsed}
         record = {**where, **found.record()}
         self.keeper.record(record)
         self.keeper.result(last=record, **({"best": record} if is_best else {}))

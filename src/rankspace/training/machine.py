@@ -1,9 +1,11 @@
 """The machine: where a run is made, how much memory it takes, and how exactly matrices are multiplied."""
 
+import math
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import torch
 
 from rankspace import __version__
+from rankspace.errors import RankspaceError, is_lack_of_memory
 
 
 def environment(device: torch.device, world: int = 1) -> dict[str, Any]:
@@ -57,3 +60,20 @@ def _commit() -> str | None:
     except OSError:
         return None
     return head.stdout.strip() or None if head.returncode == 0 else None
+
+
+@contextmanager
+def enough_memory(step: int, shapes: Sequence[tuple[int, ...]]) -> Iterator[None]:
+    """Within, a lack of memory is told with the step, the largest batch and what was asked for."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        num, length = max(shapes, key=math.prod)
+        asked = re.search(r"[Tt]ried to allocate ([0-9.]+ [KMGT]iB)|allocate ([0-9]+) bytes", str(error))
+        more = f" ({asked[1] or asked[2] + ' bytes'} more were asked for)" if asked else ""
+        raise RankspaceError(
+            f"train: step {step}: not enough memory for {num} sentences of up to {length} words{more}; lower "
+            f"batches.max_sentences, batches.max_tokens or batches.max_length, or the sizes of the model."
+        ) from None

@@ -1,7 +1,9 @@
 """Whole runs: from a configuration to a run directory, begun or resumed, once or for several seeds."""
 
 import json
+import math
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,14 +60,17 @@ def train(
     device: str = "auto",
     display: Display | None = None,
     data: PreparedData | None = None,
+    minutes: float = math.inf,
 ) -> Outcome:
     """Trains as configured and writes the run to a folder; `rankspace.load` reads it.
 
     With `resume`, goes on with the run that is there, or begins where there is none; of the configuration only
     `run.epochs` and what concerns logging may then differ. `data` are in place of those that the configuration names.
-    Under torchrun all processes call it alike. Raises RankspaceError for a folder that exists, data that do not fit and
-    numbers that must not occur; InterruptionError after SIGINT or SIGTERM, when everything is saved.
+    Under torchrun all processes call it alike. With `minutes` it stops after the step in which so many are over, data
+    and model included. Raises RankspaceError for a folder that exists, data that do not fit and numbers that must not
+    occur; when everything is saved, InterruptionError after SIGINT or SIGTERM, and TimeUpError after `minutes`.
     """
+    deadline = time.monotonic() + 60 * minutes
     path, processes = Path(output), join_processes(device)
     shown = display if display is not None and processes.is_first else Quiet()
     goes_on = bool(processes.any(resume and path.exists()))
@@ -77,7 +82,7 @@ def train(
         found = data if data is not None else load_data(config.data.source)
         trainer = (_resume if goes_on else _begin)(config, path, found, processes, shown)
         try:
-            return _run(trainer, path, found)
+            return _run(trainer, path, found, deadline)
         finally:
             shown.end()
             trainer.keeper.close()
@@ -204,9 +209,9 @@ def _finished(trainer: Trainer) -> str:
     return f"the run is finished: run.{name} is {value}; to go on, raise it, as by --set run.{name}={2 * value}"
 
 
-def _run(trainer: Trainer, path: Path, data: PreparedData) -> Outcome:
+def _run(trainer: Trainer, path: Path, data: PreparedData, deadline: float) -> Outcome:
     try:
-        trainer.train()
+        trainer.train(deadline)
     except InterruptionError as stopped:
         stopped.args = (f"{stopped}; go on with: rankspace train --resume --output {path}",)
         raise

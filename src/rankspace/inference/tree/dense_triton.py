@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rankspace.inference.backends import launching_on
 from rankspace.inference.dense_tree.groups import SpanGroup
 from rankspace.inference.dense_tree.weights import Blocks
 from rankspace.inference.differentiation import first_derivatives_only
@@ -55,7 +56,8 @@ def dense_log_z_by_kernels(
     impossible by it. Sentences of one word or none are impossible.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _LogZ.apply
-    return apply(setting, rule, root, log_words)
+    with launching_on(log_words.device):
+        return apply(setting, rule, root, log_words)
 
 
 class _Weights(NamedTuple):

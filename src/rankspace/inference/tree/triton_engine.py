@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankspace.inference.aside import Aside
+from rankspace.inference.backends import launching_on
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import DenseLink, FactoredLink, Precision, product
 from rankspace.inference.ragged import Ragged
@@ -37,7 +38,8 @@ def log_z_by_kernels(
     backward pass marks more sentences than were lost so far, the gradients of the batch are not to be used.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _LogZ.apply
-    return apply(inputs.detach(), sentences, log_weights, *inputs.tensors)
+    with launching_on(inputs.words.device):
+        return apply(inputs.detach(), sentences, log_weights, *inputs.tensors)
 
 
 class _LogZ(torch.autograd.Function):
@@ -87,7 +89,8 @@ def _doubted(chart: Any, above: Any, tops: Any, layout: Ragged) -> Bool[Tensor, 
     """Sentences of whose probability too much passes through low entries."""
     from rankspace.kernels.tree_doubt import TOLERANCE, doubts
 
-    return layout.in_callers_order(doubts(chart, above, layout.places) > TOLERANCE * tops.relative.abs())
+    fine = doubts(chart, above, layout.places) <= TOLERANCE * tops.relative.abs()
+    return layout.in_callers_order(~fine)  # nor is what is NaN
 
 
 def _inside(inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None) -> tuple[Any, ...]:
@@ -181,9 +184,9 @@ def span_rows(layout: Ragged, true_lengths: Int[Tensor, "batch"] | None = None) 
 
 def _padded_link(link: Any, rank: int, size: int) -> KernelLink:
     """The link between padded vectors; of "medium" precision, in bfloat16. What is too low is raised, as in charts."""
-    from rankspace.kernels.scales import FLOOR
+    from rankspace.kernels.scales import LINK_FLOOR
 
-    matrices = [_operand(matrix, link.precision).clamp(min=FLOOR.value) for matrix in link.tensors]
+    matrices = [_operand(matrix, link.precision).clamp(min=LINK_FLOOR) for matrix in link.tensors]
     if size > rank:
         matrices = [_padded_rows(matrices[0], rank, size), *matrices[1:]]
         matrices[-1] = pad(matrices[-1], (0, size - rank))
@@ -232,7 +235,13 @@ def _link_gradients(given: Any, link: KernelLink, chart: Any, above: Any, unit: 
     cut = [found[0].unflatten(0, (2, chart.padded))[:, :rank], *(part[None, :, :rank] for part in found[1:])]
     if not isinstance(link, FactoredLink):
         cut[0] = cut[0][:, :, :rank]
-    return tuple((part * unit).reshape(whole.shape) for part, whole in zip(cut, given.tensors, strict=True))
+    return tuple(_scaled(part, unit, whole) for part, whole in zip(cut, given.tensors, strict=True))
+
+
+def _scaled(part: Tensor, unit: Float[Tensor, ""], whole: Tensor) -> Tensor:
+    """In the shape and dtype of a whole tensor."""
+    found = torch.empty_like(part, dtype=whole.dtype, memory_format=torch.contiguous_format)
+    return torch.mul(part, unit.to(part.dtype), out=found).reshape(whole.shape)
 
 
 def _products(link: KernelLink, alpha: Tensor, of_children: Tensor) -> tuple[Tensor, ...]:

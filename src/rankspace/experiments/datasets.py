@@ -1,0 +1,157 @@
+"""The data of the experiments, prepared from raw files as they are distributed, or synthetic in their place.
+
+ptb-text  lm/ptb/ptb.{train,valid,test}.txt: the language-model text, with <eos>
+ptb       trains on that text and is scored on trees/nltk_ptb_sample.mrg: valid, test, and all of it; `held-out` and
+          `text-test` are the valid and test text, without trees
+wsj       in place of ptb where the folder holds sections 02-21, 22 and 23 of the Penn Treebank
+craft     trees/craft.{train,dev,test}.mrg
+synthetic in place of any of them where there is no folder; with the splits of ptb
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rankspace.data import PRESETS, Corpus, Gold, PreparedData, find_sources, load_prepared, prepare, save_prepared
+from rankspace.data.preparation import make_card
+from rankspace.data.sources import Source, treebank_sections
+from rankspace.errors import RankspaceError
+from rankspace.training.data_source import SYNTHETIC, load_data
+
+PTB_TEXT, PTB, WSJ, CRAFT = "ptb-text", "ptb", "wsj", "craft"
+TEXT = tuple(f"lm/ptb/ptb.{split}.txt" for split in ("train", "valid", "test"))
+SAMPLE = ("trees/nltk_ptb_sample.mrg", "trees/nltk_ptb_sample.split.tsv")
+FILES = {
+    PTB_TEXT: TEXT,
+    PTB: (*TEXT, *SAMPLE),
+    CRAFT: tuple(f"trees/craft.{split}.mrg" for split in ("train", "dev", "test")),
+}
+NAMES = (PTB_TEXT, PTB, WSJ, CRAFT, SYNTHETIC)
+SPLITS = ("train", "valid", "test")
+SYNTHETIC_NOTE = "synthetic sentences of the package, for there were no data; figures mean nothing beside the paper's"
+
+
+class Dataset(NamedTuple):
+    """Data under the name they really have, and what a configuration calls them."""
+
+    name: str
+    source: str
+    data: PreparedData
+
+
+def name_of(wanted: str, folder: Path | None, prepared: Path) -> str:
+    """What there is for the data that a row names: the same, wsj, or synthetic.
+
+    Folders in `prepared` come before raw files. Raises RankspaceError, naming what is missing.
+    """
+    names = (WSJ, PTB) if wanted == PTB else (wanted,)
+    if made := next((name for name in names if (prepared / name).exists()), None):
+        return made
+    if folder is None:
+        return SYNTHETIC
+    if not folder.is_dir():
+        raise RankspaceError(f"experiment: {folder}: there is no such folder; give that of the raw files.")
+    if wanted == PTB and list(treebank_sections(folder)):
+        return WSJ
+    missing = [file for file in FILES[wanted] if _place(folder, file) is None]
+    if missing:
+        raise RankspaceError(
+            f"experiment: {folder}: {wanted} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} "
+            f"not there; add {'it' if len(missing) == 1 else 'them'}, or leave out --data for synthetic sentences."
+        )
+    return wanted
+
+
+def dataset(name: str, folder: Path | None, prepared: Path, num_synthetic: int) -> Dataset:
+    """Data by the name that `name_of` gave them; prepared into a folder the first time."""
+    if name == SYNTHETIC:
+        source = f"{SYNTHETIC}:{num_synthetic}"
+        return Dataset(name, source, _stand_in(load_data(source)))
+    place = prepared / name
+    if not place.exists():
+        assert folder is not None  # or `name_of` would have said synthetic
+        prepared.mkdir(parents=True, exist_ok=True)
+        save_prepared(place, _read(name, folder, prepared))
+    return Dataset(name, str(place), load_prepared(place))
+
+
+def _read(name: str, folder: Path, prepared: Path) -> PreparedData:
+    if name == WSJ:
+        return _sections(folder)
+    if name == PTB:
+        return _scored_text(folder, prepared)
+    preset = "ptb-lm" if name == PTB_TEXT else name
+    files = [f"{split}={_place(folder, file)}" for split, file in zip(SPLITS, FILES[name], strict=True)]
+    return prepare(find_sources(files), PRESETS[preset].preprocessing, preset=preset)
+
+
+def _sections(folder: Path) -> PreparedData:
+    """Sections of the Penn Treebank. Raises RankspaceError where those of a split are not there."""
+    found: list[Source] = list(treebank_sections(folder))
+    if lacking := [split for split in SPLITS if split not in {source.split for source in found}]:
+        sections = {"train": "02-21", "valid": "22", "test": "23"}
+        raise RankspaceError(
+            f"experiment: {folder}: has no section {', '.join(sections[split] for split in lacking)} of the treebank; "
+            f"give the folder above all sections."
+        )
+    return prepare(found, PRESETS["ptb"].preprocessing, preset="ptb")
+
+
+def _scored_text(folder: Path, prepared: Path) -> PreparedData:
+    """The language-model text, and the sample's trees with words as in it."""
+    text = dataset(PTB_TEXT, folder, prepared, 0).data
+    preset = PRESETS["nltk-lm"].preprocessing
+    sample = prepare(
+        find_sources([str(_place(folder, SAMPLE[0]))], table=_place(folder, SAMPLE[1])),
+        preset,
+        prepared / PTB_TEXT,
+        preset="nltk-lm",
+    )
+    splits = {
+        "train": text["train"],
+        "valid": sample["valid"],
+        "test": sample["test"],
+        "all": joined(sample.splits.values()),
+        "held-out": text["valid"],
+        "text-test": text["test"],
+    }
+    sources = [*text.card["sources"], *sample.card["sources"]]
+    return PreparedData(make_card("nltk-lm", replace(preset, eos=True), sources, splits), text.vocabulary, splits)
+
+
+def _stand_in(data: PreparedData) -> PreparedData:
+    """Synthetic data with the splits of ptb."""
+    held_out = {name: replace(data[split], gold=None) for name, split in (("held-out", "valid"), ("text-test", "test"))}
+    return PreparedData(
+        data.card, data.vocabulary, {**data.splits, "all": joined([data["valid"], data["test"]]), **held_out}
+    )
+
+
+def joined(corpora: Iterable[Corpus]) -> Corpus:
+    """Corpora with gold trees over the same names, one after the other."""
+    parts = list(corpora)
+    golds = [part.gold for part in parts if part.gold is not None]
+    gold = Gold(
+        _offsets([each.offsets for each in golds]),
+        np.concatenate([each.spans for each in golds]),
+        np.concatenate([each.labels for each in golds]),
+        np.concatenate([each.tags for each in golds]),
+        golds[0].label_names,
+        golds[0].tag_names,
+    )
+    tokens = np.concatenate([part.tokens for part in parts])
+    return Corpus(parts[0].vocabulary, tokens, _offsets([part.offsets for part in parts]), gold)
+
+
+def _offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
+    lengths = np.concatenate([np.diff(part) for part in parts])
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _place(folder: Path, file: str) -> Path | None:
+    """Where a raw file is: as in a folder of all data sets, or beside the others."""
+    places = (folder / file, folder / Path(file).name)
+    return next((place for place in places if place.is_file()), None)

@@ -1,0 +1,116 @@
+"""Which runs a request asks for, and how far each of them is, by what its folder says."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rankspace.errors import RankspaceError
+from rankspace.experiments.datasets import NAMES, name_of
+from rankspace.experiments.tables import Row, Table, load_table
+from rankspace.experiments.toy import toy_row
+from rankspace.training import RunDirectory
+from rankspace.training.data_source import SYNTHETIC
+from rankspace.training.run_directory import is_run, seed_folder
+
+ENTRY = "experiment"  # of the card of a run that is done: its scores, or why it failed
+QUICK, PREPARED = "quick", "data"  # folders of the output
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: a table, where everything goes, and what to leave out."""
+
+    name: str
+    output: Path
+    folder: Path | None = None  # of raw data
+    rows: tuple[str, ...] = ()  # none: all
+    seeds: tuple[int, ...] = ()  # none: those of the rows
+    quick: bool = False
+
+    @property
+    def place(self) -> Path:
+        return self.output / QUICK if self.quick else self.output
+
+    @property
+    def prepared(self) -> Path:
+        return self.place / PREPARED
+
+    @property
+    def file(self) -> Path:
+        """Of the record."""
+        return self.place / f"experiment-{self.name}.json"
+
+    def table(self) -> Table:
+        return load_table(self.name)
+
+
+class Job(NamedTuple):
+    """One run."""
+
+    row: Row
+    data: str  # the name of a `Dataset`
+    seed: int
+    folder: Path
+
+    @property
+    def title(self) -> str:
+        return f"{self.row.name} on {self.data}, seed {self.seed}"
+
+    @property
+    def entry(self) -> dict[str, Any] | None:
+        """What the card says of the experiment; None before the run is done."""
+        found: dict[str, Any] | None = RunDirectory.open(self.folder).card.get(ENTRY) if is_run(self.folder) else None
+        return found
+
+
+class Plan(NamedTuple):
+    """Jobs in the order in which they are run, and a line for each data set that is left out."""
+
+    jobs: list[Job]
+    left_out: list[str]
+
+
+def plan(request: Request) -> Plan:
+    """The jobs of a request: data sets one after the other, their rows in the order of the table, then seeds.
+
+    A data set that is not there is left out if there is another. Raises RankspaceError if there is none, and for rows
+    that do not exist.
+    """
+    table = request.table()
+    rows = [toy_row(row) if request.quick else row for row in table.chosen(list(request.rows))]
+    wanted = dict.fromkeys(data for row in rows for data in row.data)
+    names: dict[str, str] = {}
+    problems: list[RankspaceError] = []
+    for each in wanted:
+        try:
+            names[each] = SYNTHETIC if request.quick else name_of(each, request.folder, request.prepared)
+        except RankspaceError as error:
+            problems.append(error)
+    if not names:
+        raise problems[0]
+    jobs: dict[Path, Job] = {}
+    for each, name in names.items():
+        for row in rows:
+            if each in row.data:
+                jobs |= {job.folder: job for job in _of_row(request, row, name)}
+    return Plan(list(jobs.values()), [str(error) for error in problems])
+
+
+def _of_row(request: Request, row: Row, data: str) -> list[Job]:
+    place = row_folder(request, row, data)
+    return [Job(row, data, seed, seed_folder(place, seed)) for seed in request.seeds or row.seeds]
+
+
+def row_folder(request: Request, row: Row, data: str) -> Path:
+    return request.place / request.name / data / row.name
+
+
+def begun(request: Request) -> list[Job]:
+    """All runs of a table that are in the output, whatever was asked for, by row and data."""
+    jobs = []
+    for data in NAMES:
+        for row in request.table().rows:
+            place = row_folder(request, row, data)
+            seeds = [int(path.name.removeprefix("seed-")) for path in place.glob("seed-*") if is_run(path)]
+            jobs += [Job(row, data, seed, seed_folder(place, seed)) for seed in sorted(seeds)]
+    return jobs

@@ -1,0 +1,141 @@
+"""Runs the jobs of a table one after the other, until all are done or the time is up."""
+
+import gc
+import math
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from rankspace.errors import is_lack_of_memory
+from rankspace.experiments.datasets import Dataset, dataset
+from rankspace.experiments.jobs import ENTRY, Job, Request, plan
+from rankspace.experiments.record import write_record
+from rankspace.experiments.scores import measured
+from rankspace.experiments.toy import NUM_SENTENCES
+from rankspace.training import Config, RunDirectory, train
+from rankspace.training.config import config_from_text
+from rankspace.training.data_source import DEFAULT_SIZE
+from rankspace.training.interruption import TimeUpError
+from rankspace.training.progress import Display, Quiet
+from rankspace.training.run_directory import CHECKPOINTS, CONFIG
+from rankspace.training.watch import NumbersError
+
+PRECISION = {"cuda": "medium", "cpu": "highest"}  # of rows that say nothing of it
+
+
+class Progress(NamedTuple):
+    """The record of a table, and how many of the runs that were asked for are done."""
+
+    record: dict[str, Any]
+    num_done: int
+    num_jobs: int
+
+    @property
+    def is_complete(self) -> bool:
+        return self.num_done == self.num_jobs
+
+
+def run_table(
+    request: Request,
+    device: str = "cpu",
+    minutes: float = math.inf,
+    display: Callable[[], Display] = Quiet,
+    say: Callable[[str], None] = lambda _: None,
+) -> Progress:
+    """Runs what is asked for and not done, and writes the record after each run.
+
+    With `minutes` it stops after the step in which so many are over, but not before a first step; the next call goes on
+    from there. A run whose numbers fail, or for which memory does not suffice, is marked as failed and passed over.
+    Raises RankspaceError for data and rows that are not there; InterruptionError after a signal, when all is saved.
+    """
+    deadline = time.monotonic() + 60 * minutes
+    jobs, left_out = plan(request)
+    for line in left_out:
+        say(f"left out: {line.removeprefix('experiment: ')}")
+    waiting = [job for job in jobs if job.entry is None]
+    if len(waiting) < len(jobs):
+        say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs are done already")
+    runner = _Runner(request, device, display, say)
+    record = None
+    for place, job in enumerate(waiting):
+        left = (deadline - time.monotonic()) / 60
+        if place and left <= 0:
+            break
+        try:
+            runner.run(job, left)
+        except TimeUpError:
+            break
+        finally:
+            record = write_record(request, device)
+    num_done = sum(job.entry is not None for job in jobs)
+    return Progress(record or write_record(request, device), num_done, len(jobs))
+
+
+class _Runner:
+    """Runs one job after the other; the data of the last stay in memory."""
+
+    def __init__(
+        self, request: Request, device: str, display: Callable[[], Display], say: Callable[[str], None]
+    ) -> None:
+        self.request, self.device, self.display, self.say = request, device, display, say
+        self._dataset: Dataset | None = None
+
+    def run(self, job: Job, minutes: float) -> None:
+        """Trains and scores. Raises what `train` raises but for failures, which the card tells of."""
+        found, splits = self._data(job.data), self.request.table().splits
+        self.say(job.title)
+        try:
+            train(
+                self._config(job, found),
+                job.folder,
+                resume=True,
+                device=self.device,
+                display=self.display(),
+                data=found.data,
+                minutes=minutes,
+            )
+            entry: dict[str, Any] = {"scores": measured(job.folder, found.data, splits, self.device)}
+        except (NumbersError, MemoryError, RuntimeError) as error:
+            if not job.folder.exists() or not (isinstance(error, NumbersError) or is_lack_of_memory(error)):
+                raise
+            entry = {"failed": str(error).partition("\n")[0].partition("; ")[0]}
+            self.say(f"{job.title}: failed: {entry['failed']}")
+        _end(job, entry)
+        _free()
+
+    def _data(self, name: str) -> Dataset:
+        if self._dataset is None or self._dataset.name != name:
+            self._dataset = None
+            self.say(f"reading {name}")
+            size = NUM_SENTENCES if self.request.quick else DEFAULT_SIZE
+            self._dataset = dataset(name, self.request.folder, self.request.prepared, size)
+        return self._dataset
+
+    def _config(self, job: Job, found: Dataset) -> Config:
+        """Of a run that was begun elsewhere, the data are where they are here."""
+        changes: dict[str, Any] = {"run.seed": job.seed, "data.source": found.source}
+        if "run.precision" not in job.row.changes:
+            changes["run.precision"] = PRECISION[torch.device(self.device).type]
+        if job.folder.exists():
+            stored = config_from_text(RunDirectory.open(job.folder).config, str(job.folder / CONFIG))
+            changes["data.source"] = stored.data.source
+        return job.row.config.changed(changes)
+
+
+def _end(job: Job, entry: dict[str, Any]) -> None:
+    """Writes the result on the card. Checkpoints to go on from are of no more use, and large: the best one stays."""
+    run = RunDirectory.open(job.folder)
+    run.update_card(**{ENTRY: entry})
+    if "scores" in entry and run.found("best").name == "best":
+        for name in ("last", "previous"):
+            shutil.rmtree(job.folder / CHECKPOINTS / name, ignore_errors=True)
+
+
+def _free() -> None:
+    """Gives back the memory of a run, graphs included, before the next."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,146 @@
+"""Raw files as they are distributed become data sets; what is missing is told in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from rankspace.data import Corpus
+from rankspace.errors import RankspaceError
+from rankspace.experiments import datasets
+from rankspace.experiments.datasets import dataset, name_of
+
+TREE = "( (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ sees) (NP (-NONE- *T*-1)) (NP (CD 3) (NNS cats))) (. .)) )"
+TEXT = "the dog sees N cats\nthe <unk> sleeps\n"
+
+
+def put(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def raw(folder: Path) -> Path:
+    """As in a folder of all data sets."""
+    texts = dict.fromkeys(datasets.TEXT, TEXT)
+    table = "0\twsj_0001\t0\ttrain\n1\twsj_0001\t1\tvalid\n2\twsj_0001\t2\ttest\n"
+    craft = dict.fromkeys(datasets.FILES["craft"], f"{TREE}\n")
+    return put(folder, {**texts, datasets.SAMPLE[0]: f"{TREE}\n" * 3, datasets.SAMPLE[1]: table, **craft})
+
+
+def treebank(folder: Path, *sections: int) -> Path:
+    """A small tree of section folders, trees over several lines as the treebank has them."""
+    tree = TREE.replace(" (VP", "\n    (VP")
+    return put(
+        folder,
+        {f"package/mrg/wsj/{n:02}/wsj_{n:02}{file:02}.mrg": f"\n{tree}\n{tree}\n" for n in sections for file in (1, 2)},
+    )
+
+
+def sizes(name: str, folder: Path, output: Path) -> dict[str, tuple[int, bool]]:
+    found = dataset(name_of(name, folder, output), folder, output, 0)
+    return {split: (len(corpus), corpus.gold is not None) for split, corpus in found.data.splits.items()}
+
+
+class TestFiles:
+    def test_text(self, tmp_path: Path) -> None:
+        found = sizes("ptb-text", raw(tmp_path / "raw"), tmp_path / "out")
+        assert found == dict.fromkeys(("train", "valid", "test"), (2, False))
+
+    def test_text_scored_on_the_sample(self, tmp_path: Path) -> None:
+        found = sizes("ptb", raw(tmp_path / "raw"), tmp_path / "out")
+        text, one = (2, False), (1, True)
+        assert found == {
+            "train": text,
+            "valid": one,
+            "test": one,
+            "all": (3, True),
+            "held-out": text,
+            "text-test": text,
+        }
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["ptb", "ptb-text"]
+
+    def test_words_of_the_sample_are_those_of_the_text(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        data = dataset("ptb", folder, tmp_path / "out", 0).data
+        for corpus in (data["valid"], data["all"]):
+            assert corpus.words(len(corpus) - 1) == ["the", "dog", "sees", "N", "cats"]
+            assert corpus.spans(len(corpus) - 1) == [(0, 5, "S"), (0, 2, "NP"), (2, 5, "VP"), (3, 5, "NP")]
+        assert data.vocabulary.eos is not None
+
+    def test_files_may_lie_beside_each_other(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        for file in list(folder.rglob("*.*")):
+            file.rename(folder / file.name)
+        assert sizes("craft", folder, tmp_path / "out") == dict.fromkeys(("train", "valid", "test"), (1, True))
+        assert sizes("ptb", folder, tmp_path / "out")["all"] == (3, True)
+
+    def test_what_is_prepared_needs_no_files(self, tmp_path: Path) -> None:
+        first = sizes("craft", raw(tmp_path / "raw"), tmp_path / "out")
+        assert name_of("craft", None, tmp_path / "out") == "craft"
+        found = dataset("craft", None, tmp_path / "out", 0)
+        assert list(found.data.splits) == list(first)
+        assert found.source == str(tmp_path / "out" / "craft")
+
+    def test_joined_corpora_keep_their_sentences(self, tmp_path: Path) -> None:
+        data = dataset("synthetic", None, tmp_path, 30).data
+
+        def contents(corpus: Corpus) -> list[object]:
+            return [(corpus.words(n), corpus.spans(n), corpus.tags(n)) for n in range(len(corpus))]
+
+        assert contents(data["all"]) == contents(data["valid"]) + contents(data["test"])
+        assert data["held-out"].gold is None
+
+
+class TestSections:
+    def test_of_the_treebank_stand_for_ptb(self, tmp_path: Path) -> None:
+        folder = treebank(tmp_path / "wsj", 0, 1, 2, 3, 21, 22, 23, 24)
+        assert name_of("ptb", folder, tmp_path / "out") == "wsj"
+        assert sizes("ptb", folder, tmp_path / "out") == {"train": (12, True), "valid": (4, True), "test": (4, True)}
+        data = dataset("wsj", folder, tmp_path / "out", 0).data
+        assert data["test"].words(0) == ["the", "dog", "sees", "N", "cats"]
+        assert data["test"].spans(0) == [(0, 5, "S"), (0, 2, "NP"), (2, 5, "VP"), (3, 5, "NP")]
+        assert data.card["preset"] == "ptb"
+        assert name_of("ptb", None, tmp_path / "out") == "wsj"
+
+    def test_that_are_not_there(self, tmp_path: Path) -> None:
+        folder = treebank(tmp_path / "wsj", 2, 3)
+        with pytest.raises(RankspaceError) as error:
+            sizes("ptb", folder, tmp_path / "out")
+        assert str(error.value) == (
+            f"experiment: {folder}: has no section 22, 23 of the treebank; give the folder above all sections."
+        )
+
+
+class TestWhatIsMissing:
+    def test_some_files(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        for name in (*datasets.TEXT[1:], datasets.SAMPLE[1]):
+            (folder / name).unlink()
+        with pytest.raises(RankspaceError) as error:
+            name_of("ptb", folder, tmp_path)
+        assert str(error.value) == (
+            f"experiment: {folder}: ptb needs lm/ptb/ptb.valid.txt, lm/ptb/ptb.test.txt, "
+            f"trees/nltk_ptb_sample.split.tsv, which are not there; add them, or leave out --data for synthetic "
+            f"sentences."
+        )
+
+    def test_one_file(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        (folder / "trees" / "craft.dev.mrg").unlink()
+        with pytest.raises(RankspaceError) as error:
+            name_of("craft", folder, tmp_path)
+        assert str(error.value) == (
+            f"experiment: {folder}: craft needs trees/craft.dev.mrg, which is not there; add it, or leave out --data "
+            f"for synthetic sentences."
+        )
+
+    def test_the_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(RankspaceError) as error:
+            name_of("craft", tmp_path / "no", tmp_path)
+        assert str(error.value) == (
+            f"experiment: {tmp_path / 'no'}: there is no such folder; give that of the raw files."
+        )
+
+    def test_everything_is_synthetic_without_a_folder(self, tmp_path: Path) -> None:
+        assert name_of("ptb", None, tmp_path) == "synthetic"

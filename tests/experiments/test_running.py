@@ -1,0 +1,186 @@
+"""Tables are run row by row, stopped and gone on with, and what is done stays done."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from experiments.test_datasets import raw, treebank
+from rankspace.errors import RankspaceError
+from rankspace.experiments import jobs
+from rankspace.experiments.jobs import Request, plan
+from rankspace.experiments.runner import run_table
+from rankspace.experiments.toy import toy_row
+from rankspace.training import RunDirectory, TimeUpError, train
+from rankspace.training.epochs import Share
+from rankspace.training.step import GradientStep
+
+
+def request(output: Path, name: str, *rows: str, **options: Any) -> Request:
+    return Request(name, output, rows=rows, **{"quick": True, **options})
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(RunDirectory.open(folder).read("best").weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "splits"),
+    [
+        ("hmm-table2", "recipe-average", ["valid", "test"]),
+        ("hmm-table3", "states-12", ["valid", "test"]),
+        ("pcfg-table1", "rank-pcfg-likelihood", ["valid", "test", "all", "held-out", "text-test"]),
+        ("pcfg-figure6", "preterminals-1000", ["valid", "test", "all", "held-out", "text-test"]),
+    ],
+)
+def test_a_row_of_each_table(tmp_path: Path, name: str, row: str, splits: list[str]) -> None:
+    asked = request(tmp_path, name, row)
+    found = run_table(asked)
+    assert (found.num_done, found.num_jobs, found.is_complete) == (1, 1, True)
+    assert json.loads((tmp_path / "quick" / f"experiment-{name}.json").read_text()) == found.record
+    assert found.record["environment"].keys() >= {"commit", "device", "torch", "python", "rankspace"}
+    assert "synthetic" in found.record["note"]
+    assert found.record["data"]["synthetic"]["preset"] == "synthetic"
+    [entry] = found.record["rows"]
+    assert (entry["name"], entry["data"], entry["statistics"]["num"]) == (row, "synthetic", 1)
+    assert "data.source" not in entry["config"]
+    [run] = entry["runs"]
+    assert (run["seed"], run["state"], len(run["evaluations"])) == (1, "finished", 2)
+    assert list(run["scores"]) == splits
+    assert all(0 < each["elapsed"] <= run["seconds"] for each in run["evaluations"])
+    has_trees = [split for split in splits if "s_f1" in run["scores"][split]]
+    assert has_trees == ([] if name.startswith("hmm") else ["valid", "test", "all"])
+    for split in has_trees:
+        assert run["scores"][split].keys() >= {"s_f1_longer", "corpus_f1", "bounds", "perplexity"}
+
+
+def test_scores_are_those_of_the_best_checkpoint(tmp_path: Path) -> None:
+    found = run_table(request(tmp_path, "hmm-table3", "states-13"))
+    [run] = found.record["rows"][0]["runs"]
+    chosen = next(each for each in run["evaluations"] if each["step"] == run["chosen"]["step"])
+    assert run["scores"]["valid"]["perplexity"] == pytest.approx(chosen["perplexity"], rel=1e-6)
+
+
+def test_a_stopped_row_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    """Every call has time for one step, and for no other run after the one that it ends."""
+    rows = ("recipe-14", "lhmm-14")
+    asked = request(tmp_path / "stopped", "hmm-table2", *rows)
+    whole = run_table(request(tmp_path / "whole", "hmm-table2", *rows)).record
+    first = run_table(asked, minutes=1e-9)
+    assert (first.num_done, first.is_complete) == (0, False)
+    assert [run["state"] for row in first.record["rows"] for run in row["runs"]] == ["under way"]
+    num_calls = 1
+    while not (found := run_table(asked, minutes=1e-9)).num_done:
+        num_calls += 1
+    assert (num_calls, found.num_done, len(found.record["rows"])) == (4, 1, 1)
+    found = run_table(asked)
+    for row in rows:
+        one, other = (tmp_path / name / "quick/hmm-table2/synthetic" / row / "seed-1" for name in ("whole", "stopped"))
+        assert RunDirectory.open(one).read("best").step == 4  # the last one
+        assert weights(one).keys() == weights(other).keys()
+        assert all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
+    for mine, others in zip(whole["rows"], found.record["rows"], strict=True):
+        assert mine["runs"][0]["scores"] == others["runs"][0]["scores"]
+
+
+def test_time_ends_a_run_after_its_step(tmp_path: Path) -> None:
+    [job] = plan(request(tmp_path, "hmm-table3", "states-12")).jobs
+    config = job.row.config.changed({"data.source": "synthetic:24"})
+    with pytest.raises(TimeUpError) as raised:
+        train(config, tmp_path / "run", device="cpu", minutes=0.0)
+    assert str(raised.value) == f"stopped at step 1; go on with: rankspace train --resume --output {tmp_path / 'run'}"
+    assert raised.value.exit_code == 0
+    assert RunDirectory.open(tmp_path / "run").read("last").step == 1
+
+
+def test_what_is_finished_is_skipped_and_keeps_its_best_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    before = run_table(request(tmp_path, "hmm-table3", "states-12", "states-13")).record
+    folder = tmp_path / "quick/hmm-table3/synthetic/states-12/seed-1"
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["best"]
+    monkeypatch.delattr("rankspace.experiments.runner.train")
+    again = run_table(request(tmp_path, "hmm-table3", "states-12"), say=said.append)
+    assert (again.is_complete, said) == (True, ["1 of 1 runs are done already"])
+    assert again.record["rows"] == before["rows"]  # the row that was not asked for too
+
+
+def test_seeds_and_their_statistics(tmp_path: Path) -> None:
+    [row] = run_table(request(tmp_path, "hmm-table3", "states-12", seeds=(3, 12))).record["rows"]
+    assert [run["seed"] for run in row["runs"]] == [3, 12]
+    values = [run["scores"]["test"]["perplexity"] for run in row["runs"]]
+    found = row["statistics"]["splits"]["test"]["perplexity"]
+    assert (found["mean"], found["best"], found["worst"]) == (sum(values) / 2, min(values), max(values))
+    assert row["statistics"]["minutes_to"] == {"perplexity": 149.8, "num": 0}
+
+
+def test_a_run_whose_numbers_fail_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = GradientStep.__call__
+
+    def broken(step: GradientStep, shares: Sequence[Share], learning_rate: float) -> None:
+        if step.model.NAME == "lhmm":
+            for weight in step.model.parameters():
+                weight.data.fill_(math.nan)
+        whole(step, shares, learning_rate)
+
+    monkeypatch.setattr(GradientStep, "__call__", broken)
+    asked, said = request(tmp_path, "hmm-table2", "start-ranks", "lhmm-14", "hmm-4096"), list[str]()
+    found = run_table(asked, say=said.append)
+    assert found.is_complete
+    states = {row["name"]: (row["runs"][0]["state"], row["runs"][0]["failed"]) for row in found.record["rows"]}
+    failed = "train: step 1 (epoch 1, batch 1): log p of a sentence is nan"
+    assert states == {"start-ranks": ("finished", ""), "lhmm-14": ("failed", failed), "hmm-4096": ("finished", "")}
+    assert f"lhmm-14 on synthetic, seed 1: failed: {failed}" in said
+    assert run_table(asked).record["rows"] == found.record["rows"]
+
+
+class TestRealData:
+    """Rows at toy size on files, whatever the data."""
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = jobs.load_table
+
+        def toy_table(name: str) -> Any:
+            table = whole(name)
+            return replace(table, rows=tuple(toy_row(row) for row in table.rows))
+
+        monkeypatch.setattr(jobs, "load_table", toy_table)
+
+    def test_sections_of_the_treebank(self, tmp_path: Path) -> None:
+        folder, said = treebank(tmp_path / "wsj", *range(2, 24)), list[str]()
+        asked = request(tmp_path / "out", "pcfg-table1", "n-pcfg", folder=folder, quick=False)
+        found = run_table(asked, say=said.append)
+        [row] = found.record["rows"]
+        assert (row["data"], list(row["runs"][0]["scores"])) == ("wsj", ["valid", "test"])
+        assert found.record["note"] == ""
+        assert said[0] == (
+            f"left out: {folder}: craft needs trees/craft.train.mrg, trees/craft.dev.mrg, trees/craft.test.mrg, which "
+            f"are not there; add them, or leave out --data for synthetic sentences."
+        )
+
+    def test_data_sets_come_one_after_the_other(self, tmp_path: Path) -> None:
+        asked = request(tmp_path / "out", "pcfg-table1", "n-pcfg", "tn-pcfg", folder=raw(tmp_path / "raw"), quick=False)
+        assert [(job.data, job.row.name) for job in plan(asked).jobs] == [
+            ("ptb", "tn-pcfg"),
+            ("ptb", "n-pcfg"),
+            ("craft", "tn-pcfg"),
+            ("craft", "n-pcfg"),
+        ]
+
+    def test_a_run_goes_on_where_the_data_have_moved(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        asked = request(tmp_path / "out", "hmm-table3", "states-12", folder=folder, quick=False)
+        assert not run_table(asked, minutes=1e-9).is_complete
+        (tmp_path / "out").rename(tmp_path / "moved")
+        assert run_table(replace(asked, output=tmp_path / "moved", folder=None)).is_complete
+
+    def test_no_data_set_at_all(self, tmp_path: Path) -> None:
+        with pytest.raises(RankspaceError, match=r"ptb-text needs lm/ptb/ptb\.train\.txt, "):
+            run_table(request(tmp_path / "out", "hmm-table3", folder=tmp_path, quick=False))

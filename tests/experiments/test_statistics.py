@@ -1,0 +1,57 @@
+"""Figures of a row over its seeds, by hand."""
+
+from typing import Any
+
+import pytest
+
+from rankspace.experiments.statistics import has_collapsed, minutes_to, of_runs, spread
+
+
+def run(s_f1: float, perplexity: float | str = 100.0, state: str = "finished") -> dict[str, Any]:
+    bounds = {"right_branching": {"s_f1": 39.5}}
+    evaluations = [{"perplexity": value, "elapsed": 60.0 * place} for place, value in enumerate(("inf", 200.0, 140.0))]
+    scores = {"test": {"s_f1": s_f1, "perplexity": perplexity, "bounds": bounds}}
+    return {"state": state, "seconds": 90.0, "evaluations": evaluations, "scores": scores}
+
+
+def test_spread() -> None:
+    assert spread([1.0, 3.0], lower=True) == {
+        "mean": 2.0,
+        "deviation": pytest.approx(2**0.5),
+        "best": 1.0,
+        "worst": 3.0,
+        "num": 2,
+    }
+    assert spread([1.0, 3.0], lower=False) == pytest.approx(
+        {"mean": 2.0, "deviation": 2**0.5, "best": 3.0, "worst": 1.0, "num": 2}
+    )
+    assert spread([5.0], lower=True) == {"mean": 5.0, "deviation": 0.0, "best": 5.0, "worst": 5.0, "num": 1}
+    assert spread([], lower=True) is None
+
+
+def test_collapsed_is_below_right_branching() -> None:
+    assert has_collapsed(run(39.4)["scores"]["test"])
+    assert not has_collapsed(run(39.5)["scores"]["test"])
+    assert not has_collapsed({"perplexity": 3.0})
+
+
+def test_minutes_to_a_perplexity() -> None:
+    assert minutes_to(run(50.0), 200.0) == 1.0
+    assert minutes_to(run(50.0), 150.0) == 2.0
+    assert minutes_to(run(50.0), 100.0) is None
+
+
+def test_of_runs() -> None:
+    runs = [run(30.0), run(50.0), run(60.0, "inf"), run(0.0, state="failed"), run(0.0, state="under way")]
+    found = of_runs(runs, 150.0)
+    assert (found["num"], found["num_failed"]) == (3, 1)
+    assert found["splits"]["test"]["s_f1"]["best"] == 60.0
+    assert found["splits"]["test"]["num_collapsed"] == 1
+    assert found["splits"]["test"]["perplexity"]["num"] == 2  # an infinite one has no mean
+    assert found["minutes"]["mean"] == 1.5
+    assert (found["minutes_to"]["perplexity"], found["minutes_to"]["mean"], found["minutes_to"]["num"]) == (
+        150.0,
+        2.0,
+        3,
+    )
+    assert of_runs(runs, None)["minutes_to"] is None

@@ -1,0 +1,143 @@
+"""Every table and every row is what it says it is."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankspace.errors import FormatError, RankspaceError
+from rankspace.experiments import load_table, table_names, tables
+from rankspace.experiments.toy import NUM_SENTENCES, toy_row
+from rankspace.models import MODELS
+from rankspace.training import preset_names
+
+NAMES = ("hmm-table2", "hmm-table3", "pcfg-figure6", "pcfg-table1")
+ROWS = [(table, row.name) for table in NAMES for row in load_table(table).rows]
+FOLDER = Path(tables.__file__).parent
+
+
+def row_of(table: str, name: str) -> tables.Row:
+    [row] = load_table(table).chosen([name])
+    return row
+
+
+def settings(table: str, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.config.model.settings[name] for name in names) for row in load_table(table).rows]
+
+
+def test_there_is_a_row_for_every_file() -> None:
+    assert table_names() == list(NAMES)
+    for name in NAMES:
+        files = {file.stem for file in (FOLDER / name).glob("*.toml")} - {"table"}
+        assert {row.name for row in load_table(name).rows} == files
+
+
+@pytest.mark.parametrize(("table", "name"), ROWS)
+def test_a_row(table: str, name: str) -> None:
+    row = row_of(table, name)
+    assert row.extends in preset_names()
+    assert row.config.model.name in MODELS
+    assert row.seeds == tuple(range(1, len(row.seeds) + 1))
+    assert re.fullmatch("[a-z0-9-]+", row.name)
+    assert row.title
+    if row.ablation_of is not None:
+        whole = row_of(table, row.ablation_of)
+        assert (row.extends, row.config.model.name) == (whole.extends, whole.config.model.name)
+        assert set(row.config.differences(whole.config)) <= set(row.changes)
+        assert row.config.differences(whole.config)
+
+
+@pytest.mark.parametrize(("table", "name"), ROWS)
+def test_a_row_at_toy_size(table: str, name: str) -> None:
+    row = row_of(table, name)
+    toy = toy_row(row)
+    assert (toy.name, toy.seeds, toy.config.run.epochs) == (row.name, (1,), 2)
+    assert max(value for value in toy.config.model.settings.values() if isinstance(value, int)) <= NUM_SENTENCES
+
+
+class TestWhatTheIssueAsksFor:
+    def test_headline_rows_have_four_seeds_and_the_figures_of_the_paper(self) -> None:
+        found = [row_of("hmm-table2", name) for name in ("rank-hmm-14", "rank-hmm-15")]
+        assert [row.paper for row in found] == [{"valid": 135.6, "test": 127.0}, {"valid": 137.0, "test": 126.4}]
+        assert [row.seeds for row in found] == [(1, 2, 3, 4)] * 2
+        assert [row.config.model.settings["states"] for row in found] == [2**14, 2**15]
+
+    def test_the_recipe(self) -> None:
+        config = row_of("hmm-table2", "recipe-14").config
+        optimiser = config.optimiser
+        assert (optimiser.name, optimiser.learning_rate, optimiser.beta1, optimiser.beta2) == ("adamw", 3e-3, 0.9, 0.99)
+        assert (config.batches.max_tokens, optimiser.clip, config.run.epochs) == (1024, 5.0, 32)
+        assert (config.schedule.name, config.model.settings["start"]) == ("cosine", "ranks")
+
+    def test_every_ingredient_of_the_recipe_has_an_ablation(self) -> None:
+        whole = row_of("hmm-table2", "recipe-14")
+        without = [row for row in load_table("hmm-table2").rows if row.ablation_of == whole.name]
+        changed = {key for row in without for key in row.config.differences(whole.config)}
+        assert set(whole.changes) - {"optimiser.name", "optimiser.clip", "run.epochs"} <= changed
+
+    def test_baselines(self) -> None:
+        rows = {row.name: row.config.model for row in load_table("hmm-table2").rows}
+        assert (rows["hmm-4096"].name, rows["hmm-4096"].settings["states"]) == ("hmm", 4096)
+        exchanged = rows["lhmm-exchanged"]
+        assert (exchanged.name, exchanged.settings["states"], exchanged.settings["rank"]) == ("lhmm", 2048, 2**15)
+        found = {(rows[name].settings["states"], rows[name].settings["clusters"]) for name in rows if "vl-hmm" in name}
+        assert found == {(2**power, clusters) for power in (14, 15) for clusters in ("brown", "uniform")}
+
+    def test_table_3(self) -> None:
+        assert settings("hmm-table3", "states", "rank") == [(2**power, 2048) for power in range(12, 16)]
+
+    def test_table_1(self) -> None:
+        rows = load_table("pcfg-table1").rows
+        assert [row.config.model.name for row in rows[:5]] == [
+            "rank-pcfg",
+            "simple-pcfg",
+            "tn-pcfg",
+            "n-pcfg",
+            "c-pcfg",
+        ]
+        assert {row.data for row in rows[:5]} == {("ptb", "craft")}
+        assert len(rows[0].seeds) == 5
+        assert [row.paper["s_f1"] for row in rows[:5]] == [64.1, 65.1, 57.7, 50.8, 55.2]
+        assert rows[0].reproduction == {"s_f1": 57.4, "deviation": 6.0, "num": 32}
+
+    def test_figure_6(self) -> None:
+        found = settings("pcfg-figure6", "nonterminals", "preterminals", "rank")
+        assert len(found) >= 5
+        assert all(preterminals == 2 * nonterminals and rank == 1000 for nonterminals, preterminals, rank in found)
+
+
+class TestMistakes:
+    def complaint(self, monkeypatch: pytest.MonkeyPatch, row: Mapping[str, Any]) -> str:
+        whole = {"title": "t", "extends": "paper-hmm", "seeds": [1], "data": ["ptb"]}
+        about = {"title": "t", "rows": ["row"], "splits": ["test"]}
+        monkeypatch.setattr(tables, "_read", lambda table, name: about if name == "table" else {**whole, **row})
+        with pytest.raises(FormatError) as error:
+            load_table("hmm-table2")
+        return str(error.value).removeprefix("experiment hmm-table2/row.toml: ")
+
+    def test_in_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        presets = ", ".join(preset_names())
+        for row, message in (
+            (
+                {"seed": 1},
+                "there is no key seed; there are ablation_of, about, config, data, extends, paper, reproduction, "
+                "seeds, title.",
+            ),
+            ({"ablation_of": "x"}, "ablation_of is 'x'; give the name of a row before it."),
+            ({"data": ["gum"]}, "data has 'gum'; there are ptb-text, ptb, craft."),
+            ({"extends": "paper"}, f"there is no preset 'paper'; there are {presets}."),
+            ({"config": {"run": {"epoch": 1}}}, "there is no key run.epoch; did you mean run.epochs?"),
+        ):
+            assert self.complaint(monkeypatch, row) == message
+
+    def test_names(self) -> None:
+        with pytest.raises(RankspaceError) as error:
+            load_table("table-2")
+        assert str(error.value) == f"experiment: there is no table 'table-2'; there are {', '.join(NAMES)}."
+        with pytest.raises(RankspaceError) as error:
+            load_table("hmm-table3").chosen(["states-12", "states-11"])
+        assert str(error.value) == (
+            "experiment: hmm-table3 has no row 'states-11'; there are states-12, states-13, states-14, states-15."
+        )
