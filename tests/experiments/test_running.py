@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.test_datasets import raw, treebank
+from experiments.raw_files import raw, treebank
 from rankspace.errors import RankspaceError
 from rankspace.experiments import jobs
+from rankspace.experiments.datasets import dataset
 from rankspace.experiments.jobs import Request, plan
 from rankspace.experiments.runner import run_table
 from rankspace.experiments.toy import toy_row
@@ -105,6 +107,7 @@ def test_what_is_finished_is_skipped_and_keeps_its_best_checkpoint(
     before = run_table(request(tmp_path, "hmm-table3", "states-12", "states-13")).record
     folder = tmp_path / "quick/hmm-table3/synthetic/states-12/seed-1"
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["best"]
+    shutil.rmtree(folder / "checkpoints")  # as in a copy of what is small
     monkeypatch.delattr("rankspace.experiments.runner.train")
     again = run_table(request(tmp_path, "hmm-table3", "states-12"), say=said.append)
     assert (again.is_complete, said) == (True, ["1 of 1 runs are done already"])
@@ -173,6 +176,13 @@ class TestRealData:
             ("craft", "tn-pcfg"),
             ("craft", "n-pcfg"),
         ]
+
+    def test_synthetic_sentences_do_not_come_beside_others(self, tmp_path: Path) -> None:
+        asked = request(tmp_path / "out", "pcfg-table1", "n-pcfg", quick=False)
+        assert [job.data for job in plan(asked).jobs] == ["synthetic"]
+        dataset("craft", raw(tmp_path / "raw"), asked.prepared, 0)
+        found = plan(asked)
+        assert ([job.data for job in found.jobs], found.left_out) == (["craft"], ["ptb is not prepared; give --data"])
 
     def test_a_run_goes_on_where_the_data_have_moved(self, tmp_path: Path) -> None:
         folder = raw(tmp_path / "raw")

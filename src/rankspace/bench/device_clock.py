@@ -6,14 +6,13 @@ On a CPU, where tests run the same code, a program is called as it is and a stop
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
 import torch
 
-from rankspace.inference.links import Precision
+from rankspace.inference.links import Precision, tf32
 
 Rate = Literal["fp32", "tf32", "bf16", "copy"]
 Program = Callable[[], Any]
@@ -90,9 +89,9 @@ def rates(device: torch.device, size: int = 8192, rounds: int = 20) -> dict[Rate
     """TFLOP/s of square products in three precisions, and TB/s that a copy reads and writes."""
     one, other = (torch.randn(size, size, device=device) for _ in range(2))
     found: dict[Rate, float] = {}
-    with _tf32(False):
+    with tf32(device, allowed=False):
         found["fp32"] = 2 * size**3 / median_ms(lambda: one @ other, device, rounds) / 1e9
-    with _tf32(True):
+    with tf32(device, allowed=True):
         found["tf32"] = 2 * size**3 / median_ms(lambda: one @ other, device, rounds) / 1e9
     rounded = one.bfloat16(), other.bfloat16()
     found["bf16"] = 2 * size**3 / median_ms(lambda: rounded[0] @ rounded[1], device, rounds) / 1e9
@@ -107,13 +106,3 @@ def product_rate(precision: Precision, found: dict[Rate, float]) -> float:
     if precision == "highest":
         return max(found["fp32"], found["tf32"] / 3)
     return found["tf32" if precision == "high" else "bf16"]
-
-
-@contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before

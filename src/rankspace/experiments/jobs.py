@@ -1,5 +1,6 @@
 """Which runs a request asks for, and how far each of them is, by what its folder says."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,7 +79,20 @@ def plan(request: Request) -> Plan:
     """
     table = request.table()
     rows = [toy_row(row) if request.quick else row for row in table.chosen(list(request.rows))]
-    wanted = dict.fromkeys(data for row in rows for data in row.data)
+    names, left_out = _names(request, dict.fromkeys(data for row in rows for data in row.data))
+    jobs: dict[Path, Job] = {}
+    for each, name in names.items():
+        for row in rows:
+            if each in row.data:
+                jobs |= {job.folder: job for job in _of_row(request, row, name)}
+    return Plan(list(jobs.values()), left_out)
+
+
+def _names(request: Request, wanted: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """What there is for each data set that rows name, and a line for each that is left out.
+
+    Sentences are synthetic only where there is nothing else.
+    """
     names: dict[str, str] = {}
     problems: list[RankspaceError] = []
     for each in wanted:
@@ -88,12 +102,11 @@ def plan(request: Request) -> Plan:
             problems.append(error)
     if not names:
         raise problems[0]
-    jobs: dict[Path, Job] = {}
-    for each, name in names.items():
-        for row in rows:
-            if each in row.data:
-                jobs |= {job.folder: job for job in _of_row(request, row, name)}
-    return Plan(list(jobs.values()), [str(error) for error in problems])
+    lines = [str(error) for error in problems]
+    if set(names.values()) != {SYNTHETIC}:
+        lines += [f"{each} is not prepared; give --data" for each, name in names.items() if name == SYNTHETIC]
+        names = {each: name for each, name in names.items() if name != SYNTHETIC}
+    return names, lines
 
 
 def _of_row(request: Request, row: Row, data: str) -> list[Job]:

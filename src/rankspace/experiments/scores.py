@@ -19,20 +19,18 @@ from rankspace.training.processes import Processes
 def measured(folder: Path, data: PreparedData, splits: Sequence[str], device: str) -> dict[str, dict[str, Any]]:
     """Perplexity, S-F1 of all and of longer sentences, corpus F1 and bounds, by split; those that the data have.
 
-    Parses are those with the largest expected number of right spans. In the precision of the run.
+    Parses are those with the largest expected number of right spans. In the highest precision, whatever the run had.
     """
     trained = load(folder, "best", device)
-    config = trained.config
-    trained.model.options["precision"] = config.run.precision
     found = {}
-    with matmul_precision(config.run.precision):
+    with matmul_precision("highest"):
         for split in splits:
             if split in data.splits:
                 evaluator = Evaluator(
                     data[split],
                     trained.kind,
                     Processes(device=torch.device(device)),
-                    max_tokens=config.evaluation.max_tokens,
+                    max_tokens=trained.config.evaluation.max_tokens,
                 )
                 found[split] = _scores(evaluator(trained.model), data[split])
     return found

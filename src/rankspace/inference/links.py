@@ -169,7 +169,7 @@ def product(
         return torch.matmul(a, b, out=out)
     if precision == "medium":
         a, b = a.bfloat16().float(), b.bfloat16().float()  # exact in tf32, whose mantissa is longer
-    with _tf32(a.device, allowed=precision != "highest"):
+    with tf32(a.device, allowed=precision != "highest"):
         return torch.matmul(a, b, out=out)
 
 
@@ -179,13 +179,13 @@ def _rounded_late(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
         return torch.mm(a, b, out=out)
     if a.device.type == "cuda" and OUTPUTS_FLOAT32:
         return torch.mm(a, b, out_dtype=torch.float32, **({} if out is None else {"out": out}))
-    with _tf32(a.device, allowed=True):  # as exact, for what has 8 bits
+    with tf32(a.device, allowed=True):  # as exact, for what has 8 bits
         found = a.float() @ b.float()
     return found if out is None else out.copy_(found)
 
 
 @contextmanager
-def _tf32(device: torch.device, allowed: bool) -> Iterator[None]:
+def tf32(device: torch.device, allowed: bool) -> Iterator[None]:
     """Whether products on a GPU may round their operands, whatever is set for the process."""
     if device.type != "cuda":
         yield

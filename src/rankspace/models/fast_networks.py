@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import Precision
-from rankspace.models.fast_products import gradient_product, operand, rounded_product, tf32
+from rankspace.inference.links import Precision, tf32
+from rankspace.models.fast_products import gradient_product, operand, rounded_product
 
 
 def residual_network(
@@ -33,7 +33,7 @@ class _ResidualNetwork(torch.autograd.Function):
         from rankspace.kernels.rectifying import plus_rectified
 
         maps = _operands(weights, precision)
-        with torch.autocast(rows.device.type, enabled=False), tf32(precision == "high"):
+        with torch.autocast(rows.device.type, enabled=False), tf32(rows.device, allowed=precision == "high"):
             x = operand(rows, precision)
             h = torch.addmm(maps[1], x, maps[0].T)
             kept = [x, h]

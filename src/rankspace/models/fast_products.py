@@ -4,8 +4,7 @@
 "high": one tf32 product. "medium": operands in bfloat16, sums in float32.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -101,7 +100,7 @@ def aligned(num_rows: int, num_columns: int, like: Tensor) -> Float[Tensor, "row
 def _three_products(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"]) -> Float[Tensor, "row column"]:
     """A sum over portions of the middle, the smallest products first. What both leave together is below float32."""
     found = a.new_zeros(a.shape[0], b.shape[1])
-    with tf32(True):
+    with links.tf32(a.device, allowed=True):
         for first in range(0, a.shape[1], MIDDLE):
             (a_high, a_low), (b_high, b_low) = (
                 _halves(part) for part in (a[:, first : first + MIDDLE], b[first : first + MIDDLE])
@@ -114,7 +113,7 @@ def _three_at_once(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle colu
     """The same three as one product of operands that lie one after the other: nothing is written but the result. The
     matrix units cut off what a long sum cannot hold, so it is off by some 1e-5 of itself, not by rounding."""
     (a_high, a_low), (b_high, b_low) = (_halves(table) for table in (a, b))
-    with tf32(True):
+    with links.tf32(a.device, allowed=True):
         return torch.cat([a_low, a_high, a_high], 1) @ torch.cat([b_high, b_low, b_high])
 
 
@@ -125,16 +124,5 @@ def _halves(table: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "row colu
 
 
 def _plain(a: Tensor, b: Tensor, rounded: bool) -> Tensor:
-    with tf32(rounded):
+    with links.tf32(a.device, allowed=rounded):
         return a @ b
-
-
-@contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
-    """Whether products on a GPU may round their operands, whatever is set for the process."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
