@@ -153,6 +153,11 @@ class FactoredLink:
         return DenseLink(product(self.second, self.first, self.precision), self.precision)
 
 
+def operand(tensor: Float[Tensor, "*shape"], precision: Precision) -> Float[Tensor, "*shape"]:
+    """What products of a precision read, where it is kept for several of them: bfloat16 in "medium"."""
+    return tensor.bfloat16() if precision == "medium" else tensor
+
+
 def product(
     a: Float[Tensor, "*batch row middle"],
     b: Float[Tensor, "*batch middle column"],

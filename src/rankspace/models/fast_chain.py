@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import Precision
+from rankspace.inference.links import Precision, operand
 from rankspace.inference.ragged import Ragged
-from rankspace.models.fast_products import aligned, operand, product, product_into
+from rankspace.models.fast_products import aligned, product, product_into
 from rankspace.models.fast_tables import embedding_gradients, table
 from rankspace.models.fast_vectors import begun, begun_back, rows_of, tensors_of
 

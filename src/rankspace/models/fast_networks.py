@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import Precision, tf32
-from rankspace.models.fast_products import gradient_product, operand, rounded_product
+from rankspace.inference.links import Precision, operand, tf32
+from rankspace.models.fast_products import gradient_product, rounded_product
 
 
 def residual_network(

@@ -13,17 +13,12 @@ from torch import Tensor
 
 from rankspace.inference import links
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import Precision
+from rankspace.inference.links import Precision, operand
 
 WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
 WORTH_AT_ONCE = 512  # the same for three at once
 MIDDLE = 4096  # terms that the matrix units sum before the sum is rounded properly: they cut off what they cannot hold
 TRUNCATED = -(2**13)  # keeps the bits of a float32 that tf32 has
-
-
-def operand(tensor: Float[Tensor, "*shape"], precision: Precision) -> Float[Tensor, "*shape"]:
-    """What products of a precision read."""
-    return tensor.bfloat16() if precision == "medium" else tensor
 
 
 def product(

@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import Precision
+from rankspace.inference.links import Precision, operand
 from rankspace.inference.ragged import Ragged
-from rankspace.models.fast_products import aligned, operand, product
+from rankspace.models.fast_products import aligned, product
 from rankspace.models.fast_sides import Side, both_sides, derivatives, is_worth_it, lost_beside
 from rankspace.models.fast_tables import logit_gradients, portions, table
 from rankspace.models.fast_tall import meet, meet_into

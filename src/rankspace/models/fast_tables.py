@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import Precision
-from rankspace.models.fast_products import aligned, gradient_product, operand, product
+from rankspace.inference.links import Precision, operand
+from rankspace.models.fast_products import aligned, gradient_product, product
 
 PORTION = 2**27  # logits computed at a time
 

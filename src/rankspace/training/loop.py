@@ -111,11 +111,7 @@ class Trainer:
     def _train_epoch(self, interruption: Interruption) -> None:
         """What is left of the current epoch."""
         for shares in self.epochs.steps(self.batches):
-            rate = self._coming_rate()
             self._train_step(shares)
-            if self.batches.position >= len(self.batches) and self.progress.step % self.config.run.log_every:
-                self._log(rate)  # what an epoch leaves over is a record too, before it is evaluated
-                self.display.advance(self.epochs_done, self.record)
             self._attend(interruption)
             if self.progress.stopped or self._out_of_steps:
                 break
@@ -134,14 +130,10 @@ class Trainer:
         progress.num_words += sum(share.num_predictions for share in shares)
         if self.processes.device.type == "cpu":
             self._check()
-        if progress.step % self.config.run.log_every == 0:
+        is_last = self.batches.position >= len(self.batches)
+        if is_last or progress.step % self.config.run.log_every == 0:  # what an epoch leaves over is a record too
             self._log(rate)
         self.display.advance(progress.epoch + done, self.record)
-
-    def _coming_rate(self) -> float:
-        """The learning rate of the step whose batches have just been taken."""
-        done = self._share_done(self.batches.position / len(self.batches))
-        return self.schedule.learning_rate(self.progress.step, done)
 
     def _share_done(self, of_epoch: float) -> float:
         """The share of the run that is done."""

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from rankspace.inference.aside import Aside
 from rankspace.inference.backends import launching_on
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import DenseLink, FactoredLink, Precision, product
+from rankspace.inference.links import DenseLink, FactoredLink, operand, product
 from rankspace.inference.ragged import Ragged
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import SpanWeights
@@ -186,7 +186,7 @@ def _padded_link(link: Any, rank: int, size: int) -> KernelLink:
     """The link between padded vectors; of "medium" precision, in bfloat16. What is too low is raised, as in charts."""
     from rankspace.kernels.scales import LINK_FLOOR
 
-    matrices = [_operand(matrix, link.precision).clamp(min=LINK_FLOOR) for matrix in link.tensors]
+    matrices = [operand(matrix, link.precision).clamp(min=LINK_FLOOR) for matrix in link.tensors]
     if size > rank:
         matrices = [_padded_rows(matrices[0], rank, size), *matrices[1:]]
         matrices[-1] = pad(matrices[-1], (0, size - rank))
@@ -208,13 +208,9 @@ def _padded_rows(matrix: Float[Tensor, "both in"], rank: int, size: int) -> Floa
     return pad(matrix.reshape(2, rank, -1), (0, 0, 0, size - rank)).flatten(0, 1)
 
 
-def _operand(matrix: Tensor, precision: Precision) -> Tensor:
-    return matrix.bfloat16() if precision == "medium" else matrix
-
-
 def _apply(link: KernelLink, x: Float[Tensor, "row in"], out: Float[Tensor, "row both"]) -> None:
     if isinstance(link, FactoredLink):
-        x = _operand(product(x, link.first.T, link.precision), link.precision)
+        x = operand(product(x, link.first.T, link.precision), link.precision)
         product(x, link.second.T, link.precision, out)
     else:
         product(x, link.matrix.T, link.precision, out)
@@ -222,7 +218,7 @@ def _apply(link: KernelLink, x: Float[Tensor, "row in"], out: Float[Tensor, "row
 
 def _apply_transposed(link: KernelLink, y: Float[Tensor, "row both"], out: Float[Tensor, "row in"]) -> None:
     if isinstance(link, FactoredLink):
-        y = _operand(product(y, link.second, link.precision), link.precision)
+        y = operand(product(y, link.second, link.precision), link.precision)
         product(y, link.first, link.precision, out)
     else:
         product(y, link.matrix, link.precision, out)
@@ -250,5 +246,5 @@ def _products(link: KernelLink, alpha: Tensor, of_children: Tensor) -> tuple[Ten
     if isinstance(link, DenseLink):
         return (product(of_children.T, alpha, precision),)
     middle, back = product(alpha, link.first.T, precision), product(of_children, link.second, precision)
-    of_second = product(of_children.T, _operand(middle, precision), precision)
-    return of_second, product(_operand(back, precision).T, alpha, precision)
+    of_second = product(of_children.T, operand(middle, precision), precision)
+    return of_second, product(operand(back, precision).T, alpha, precision)
