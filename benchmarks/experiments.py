@@ -15,7 +15,7 @@ from rankspace.bench import pages
 HERE = Path(__file__).parent
 RESULTS, DOCS = HERE / "results", HERE.parent / "docs"
 PAGE = DOCS / "results.md"
-NAMES = ("hmm-table2", "hmm-table3", "pcfg-table1", "pcfg-figure6")
+NAMES = ("hmm-table2", "hmm-table3", "pcfg-table1", "pcfg-figure6", "craft-small")
 SYNTHETIC = "synthetic"  # data that stand in for others, with figures that mean nothing
 BOUNDS = {
     "left_branching": "left-branching",
@@ -115,8 +115,10 @@ def tree_cells(row: dict[str, Any]) -> list[str]:
 
 
 def bound_cells(rows: Iterable[dict[str, Any]]) -> list[list[str]]:
-    """A line for each bound, from the first run: all runs on the same data have the same."""
+    """A line for each bound, from the first run: all runs on the same data have the same. None where none has trees."""
     scores = next(run["scores"] for row in rows for run in row["runs"] if run["scores"])
+    if not any("bounds" in each for each in scores.values()):
+        return []
 
     def bound(split: str, name: str, figure: str = "s_f1") -> str:
         return number(scores.get(split, {}).get("bounds", {}).get(name, {}).get(figure))

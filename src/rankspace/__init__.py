@@ -23,7 +23,7 @@ __all__ = ["Tree", "__version__", "load"]
 def load(
     directory: str | PathLike[str], checkpoint: str = "best", device: str = "cpu", *, fallback: bool = False
 ) -> Any:
-    """The trained model of a run: a `rankspace.training.Trained`; see `rankspace.training.load`."""
+    """The trained model of a run, or of the package: a `rankspace.training.Trained`; see `rankspace.training.load`."""
     from rankspace.training import load as load_run
 
     return load_run(directory, checkpoint, device, fallback=fallback)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rankspace
-from cli.tiny_runs import GRAMMAR, TREEBANK, WORDS, Run, make_run, prepared
+from cli.tiny_runs import GRAMMAR, NO_RUN, TREEBANK, WORDS, Run, make_run, prepared
 from rankspace.data import Vocabulary, load_prepared
 from rankspace.evaluation import chain_perplexity, many_to_one, score, tree_perplexity
 from rankspace.training.evaluator import Evaluator
@@ -259,7 +259,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["no", "DATA"], "no: there is no such folder; make one with rankspace train."),
+            (["no", "DATA"], NO_RUN),
             (["RUN", "no"], "no: is no prepared data: it has no card.json; make it with data prepare."),
             (["RUN"], "{RUN}: does not say what it was trained on; give DATA."),
             (["RUN", "DATA", "--split", "dev"], "{DATA}: has no split 'dev', but train, test; use --split test."),

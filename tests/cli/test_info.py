@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.tiny_runs import Run, make_run
+from cli.tiny_runs import NO_RUN, Run, make_run
 from rankspace import __version__
 from rankspace.models import describe
 from rankspace.models.registry import MODELS
@@ -105,7 +105,7 @@ class TestRun:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no"], "no: there is no such folder; make one with rankspace train."),
+        (["no"], NO_RUN),
         (["--models", "--presets"], "info: RUN, --models and --presets are different questions; ask one at a time."),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rankspace
-from cli.tiny_runs import Run
+from cli.tiny_runs import NO_RUN, Run
 from rankspace.training import Trained
 from rankspace.trees import Tree
 
@@ -153,7 +153,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["no"], "no: there is no such folder; make one with rankspace train."),
+            (["no"], NO_RUN),
             (["CHAIN"], "parse: direct is a chain; this is for grammars, which have trees."),
             (["GRAMMAR", "no.txt"], "no.txt: No such file or directory."),
             (["GRAMMAR", "."], ".: Is a directory."),

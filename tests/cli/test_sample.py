@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import rankspace
-from cli.tiny_runs import Run
+from cli.tiny_runs import NO_RUN, Run
 from rankspace.trees import Tree
 
 
@@ -52,7 +52,7 @@ def test_json_lines(command: Run, grammar: str) -> None:
     ("arguments", "message"),
     [
         (["CHAIN", "--trees"], "sample --trees: direct is a chain; this is for grammars, which have trees."),
-        (["no"], "no: there is no such folder; make one with rankspace train."),
+        (["no"], NO_RUN),
         (["CHAIN", "--num", "0"], "Invalid value for '--num'"),
         (["CHAIN", "--max-length", "0"], "Invalid value for '--max-length'"),
     ],

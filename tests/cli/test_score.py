@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rankspace
-from cli.tiny_runs import Run
+from cli.tiny_runs import NO_RUN, Run
 from rankspace.evaluation import chain_perplexity, tree_perplexity
 
 TEXT = "The dog sees the cat\n\ndog\nthe never\nthe dog\n"
@@ -87,7 +87,7 @@ def test_words_of_a_treebank(command: Run, chain: str) -> None:
     [
         (["CHAIN", "--base", "3"], "score: base is '3'; give e, 2 or 10."),
         (["CHAIN", "no.txt"], "no.txt: No such file or directory."),
-        (["no"], "no: there is no such folder; make one with rankspace train."),
+        (["no"], NO_RUN),
     ],
 )
 def test_mistakes(command: Run, chain: str, arguments: list[str], message: str) -> None:

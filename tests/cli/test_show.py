@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rankspace
-from cli.tiny_runs import Run
+from cli.tiny_runs import NO_RUN, Run
 
 SENTENCE = "the dog sees the dog"
 GOLD = "(S (NP the dog) (VP sees (NP the dog)))"
@@ -164,14 +164,14 @@ class TestMistakes:
             ),
             (
                 ["curves", "RUN", "no", "-o", "t.svg"],
-                "no: there is no such folder; make one with rankspace train.",
+                NO_RUN,
             ),
             (["words", "RUN", "-o", "t.svg"], "t.svg: is no name of a page; it must end in .html."),
             (
                 ["words", "RUN", "--data", "no"],
                 "no: is no prepared data: it has no card.json; make it with data prepare.",
             ),
-            (["words", "no"], "no: there is no such folder; make one with rankspace train."),
+            (["words", "no"], NO_RUN),
         ],
     )
     def test_one_line_and_nothing_written(

@@ -22,6 +22,10 @@ TREEBANK = [
     "(S (NN dog) (VB sleeps))",
     "(X (NN dog))",
 ]
+NO_RUN = (
+    "no: there is no such folder; make one with rankspace train, or name a model of the package: craft-small, "
+    "craft-small-hmm."
+)
 
 
 class Ran(NamedTuple):

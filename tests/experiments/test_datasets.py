@@ -49,6 +49,14 @@ class TestFiles:
         assert sizes("craft", folder, tmp_path / "out") == dict.fromkeys(("train", "valid", "test"), (1, True))
         assert sizes("ptb", folder, tmp_path / "out")["all"] == (3, True)
 
+    def test_trees_for_chains_have_an_end(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        assert sizes("craft-text", folder, tmp_path / "out") == dict.fromkeys(("train", "valid", "test"), (1, True))
+        plain, ended = (dataset(name, folder, tmp_path / "out", 0).data for name in ("craft", "craft-text"))
+        assert (plain.vocabulary.eos, ended.card["preset"]) == (None, "craft")
+        assert set(ended.vocabulary.words) - set(plain.vocabulary.words) == {"<eos>"}
+        assert ended["train"].words(0) == plain["train"].words(0)
+
     def test_what_is_prepared_needs_no_files(self, tmp_path: Path) -> None:
         first = sizes("craft", raw(tmp_path / "raw"), tmp_path / "out")
         assert name_of("craft", None, tmp_path / "out") == "craft"

@@ -20,7 +20,7 @@ from rankspace.experiments.runner import run_table
 from rankspace.experiments.toy import toy_row
 from rankspace.training import RunDirectory, TimeUpError, train
 from rankspace.training.epochs import Share
-from rankspace.training.step import GradientStep
+from rankspace.training.step import GradientStep, Task
 
 
 def request(output: Path, name: str, *rows: str, **options: Any) -> Request:
@@ -126,11 +126,11 @@ def test_seeds_and_their_statistics(tmp_path: Path) -> None:
 def test_a_run_whose_numbers_fail_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = GradientStep.__call__
 
-    def broken(step: GradientStep, shares: Sequence[Share], learning_rate: float) -> None:
+    def broken(step: GradientStep, shares: Sequence[Share], learning_rate: float, meanwhile: Task) -> None:
         if step.model.NAME == "lhmm":
             for weight in step.model.parameters():
                 weight.data.fill_(math.nan)
-        whole(step, shares, learning_rate)
+        whole(step, shares, learning_rate, meanwhile)
 
     monkeypatch.setattr(GradientStep, "__call__", broken)
     asked, said = request(tmp_path, "hmm-table2", "start-ranks", "lhmm-14", "hmm-4096"), list[str]()

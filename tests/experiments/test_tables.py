@@ -13,7 +13,7 @@ from rankspace.experiments.toy import NUM_SENTENCES, toy_row
 from rankspace.models import MODELS
 from rankspace.training import preset_names
 
-NAMES = ("hmm-table2", "hmm-table3", "pcfg-figure6", "pcfg-table1")
+NAMES = ("craft-small", "hmm-table2", "hmm-table3", "pcfg-figure6", "pcfg-table1")
 ROWS = [(table, row.name) for table in NAMES for row in load_table(table).rows]
 FOLDER = Path(tables.__file__).parent
 
@@ -102,6 +102,13 @@ class TestWhatTheIssueAsksFor:
         assert [row.paper["s_f1"] for row in rows[:5]] == [64.1, 65.1, 57.7, 50.8, 55.2]
         assert rows[0].reproduction == {"s_f1": 57.4, "deviation": 6.0, "num": 32}
 
+    def test_models_of_the_package(self) -> None:
+        rows = load_table("craft-small").rows
+        assert [(row.name, row.config.model.name, row.data) for row in rows] == [
+            ("pcfg", "rank-pcfg", ("craft",)),
+            ("hmm", "rank-hmm", ("craft-text",)),
+        ]
+
     def test_figure_6(self) -> None:
         found = settings("pcfg-figure6", "nonterminals", "preterminals", "rank")
         assert len(found) >= 5
@@ -126,7 +133,7 @@ class TestMistakes:
                 "seeds, title.",
             ),
             ({"ablation_of": "x"}, "ablation_of is 'x'; give the name of a row before it."),
-            ({"data": ["gum"]}, "data has 'gum'; there are ptb-text, ptb, craft."),
+            ({"data": ["gum"]}, "data has 'gum'; there are ptb-text, ptb, craft, craft-text."),
             ({"extends": "paper"}, f"there is no preset 'paper'; there are {presets}."),
             ({"config": {"run": {"epoch": 1}}}, "there is no key run.epoch; did you mean run.epochs?"),
         ):

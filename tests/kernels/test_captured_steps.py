@@ -87,6 +87,19 @@ def test_a_smaller_batch_after_a_larger_one_leaves_nothing_of_it(model: Model) -
     assert sums.loss == pytest.approx(loss, rel=1e-5)
 
 
+def test_a_batch_that_begins_a_step_takes_the_place_of_the_last(model: Model) -> None:
+    share = share_of((4, 2, 3))
+    for weight in model.parameters():
+        weight.grad = torch.full_like(weight, math.nan)
+    watch = Watch(DEVICE)
+    watch.begin(Place(1, 0, 1))
+    seed = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    add_gradients(model, filled(share, (4, 4)), seed, watch, begins=True)
+    found = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    expected, _ = expected_of(model, share, [0, 1, 2])
+    same(found, expected)
+
+
 class Losing(Model):
     """A model that loses some sentences: before the backward pass, or in it."""
 
@@ -127,14 +140,15 @@ def test_lost_sentences_are_left_out(model: Model) -> None:
     assert watch.drain().loss == pytest.approx(loss, rel=1e-5)
 
 
-def test_what_the_backward_pass_marks_undoes_the_batch(model: Model) -> None:
+@pytest.mark.parametrize("begins", [False, True])
+def test_what_the_backward_pass_marks_undoes_the_batch(model: Model, begins: bool) -> None:
     inputs = filled(share_of((4, 2, 3)), (4, 4))
     losing = Losing(model, [False] * 4, [False, False, True, True])
     for weight in model.parameters():
-        weight.grad = torch.zeros_like(weight)
+        weight.grad = torch.full_like(weight, float(begins))
     watch = Watch(DEVICE)
     watch.begin(Place(1, 0, 1))
-    add_gradients(losing, inputs, torch.zeros((), dtype=torch.int64, device=DEVICE), watch)
+    add_gradients(losing, inputs, torch.zeros((), dtype=torch.int64, device=DEVICE), watch, begins)
     assert not any(bool(weight.grad.any()) for weight in model.parameters() if weight.grad is not None)
     assert inputs.lost.tolist() == [False, False, True, False, True]  # the fourth is a filler
     assert watch.drain() == Sums()

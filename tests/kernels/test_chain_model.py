@@ -86,6 +86,27 @@ def test_equals_the_torch_engine(start: Start, lengths: tuple[int, ...], states:
 
 
 @pytest.mark.parametrize("start", ["states", "ranks"])
+def test_ranks_states_and_numbers_of_words_are_left_out(start: Start) -> None:
+    """The kernels draw as the torch engine does, in the same order."""
+    lengths = (4, 2, 6)
+    settings = {"rank_dropout": 0.5, "state_dropout": 0.25, "word_dropout": 0.5}
+    model, words = new_model(start, 40, 9), random_words(lengths)
+    model.settings.update(settings)
+    torch.manual_seed(5)
+    log_p, lost = rank_hmm_log_prob(model, words, ragged(lengths, DEVICE), "highest", seed_of(11))
+    torch.manual_seed(5)
+    model.options = {"backend": "torch"}
+    expected = model.log_prob(words, lengths)
+    assert not bool(lost.any())
+    torch.testing.assert_close(log_p, expected, rtol=1e-6, atol=1e-4, check_dtype=False)
+    assert relative_errors(gradients(model, log_p), gradients(model, expected)) < 1e-4
+    whole = model.eval().log_prob(words, lengths)
+    assert float((whole - expected).detach().abs().min()) > 1e-3
+    model.settings.update(dict.fromkeys(settings, 0.0))
+    assert torch.equal(model.train().log_prob(words, lengths), whole)
+
+
+@pytest.mark.parametrize("start", ["states", "ranks"])
 def test_entries_are_left_out_in_training(start: Start) -> None:
     states, rank, lengths, dropout = 40, 9, (4, 2, 6), 0.3
     model, words, seed = new_model(start, states, rank, dropout), random_words(lengths), seed_of(11)
@@ -99,7 +120,10 @@ def test_entries_are_left_out_in_training(start: Start) -> None:
     to_state = model.ranks @ reached.T
     to_state = to_state.masked_fill(~kept_by_torch(seed, 1, *to_state.shape, dropout), -torch.inf).log_softmax(1)
     model.eval()
-    log_start, emission = model._log_start(), (model.emitters @ model.word_network(model.words).T).log_softmax(1)
+    log_start, emission = (
+        model._log_start(model.kept()),
+        (model.emitters @ model.word_network(model.words).T).log_softmax(1),
+    )
     if start == "ranks":
         to_state = torch.nn.functional.pad(to_state, (0, 1), value=-torch.inf)
     expected = RankSpaceHMM(log_start, to_rank, to_state, emission, backend="torch").log_prob(words, lengths)

@@ -17,6 +17,7 @@ from kernels.charts import (
     random_sentences,
     up_to,
 )
+from rankspace.kernels.scales import DOUBTFUL
 from rankspace.kernels.tree_chart import Chart
 from rankspace.kernels.tree_doubt import doubts, doubts_by_torch
 from rankspace.kernels.tree_marginals import span_marginals, span_marginals_by_torch
@@ -98,7 +99,7 @@ def test_entries_that_are_too_low_mark_their_sentence(low: bool, width: int) -> 
     chart.children[:] = chart.children.nan_to_num(1.0)
     row = int(chart.rows.shift[width - 1] + chart.rows.before[width]) + place  # [1, width)
     power = int(chart.power[row]) if width == 2 else 0
-    chart.children[row, side, 2] = 2.0 ** (-power - (71 if low else 60))
+    chart.children[row, side, 2] = DOUBTFUL.value * 2.0 ** (-power - (1 if low else -10))
     split_sums(chart, width)
     assert chart.lost.tolist() == [0, LOW if low else 0, 0]
 
@@ -126,7 +127,7 @@ def test_doubts() -> None:
     above.children.normal_()
     assert not bool(doubts(chart, above, places).any())
     for table in (chart.children, chart.alpha):
-        table[torch.rand(table.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE) < 0.3] *= 2.0**-80
+        table[torch.rand(table.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE) < 0.3] *= 2.0**-98
     found, expected = doubts(chart, above, places), doubts_by_torch(chart, above, places)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0.0)
     assert bool((found > 0).all())

@@ -180,6 +180,38 @@ def test_dropout_of_the_rank_hmm_is_on_start_and_both_factors() -> None:
     assert not any(torch.equal(again[name], table) for name, table in drawn.items() if name != "log_emission")
 
 
+@pytest.mark.parametrize("start", ["states", "ranks"])
+def test_whole_ranks_and_states_are_left_out_of_the_rank_hmm(start: str) -> None:
+    settings = {"rank_dropout": 0.5, "state_dropout": 0.75, "dropout": 0.0}
+    model = spread_out("rank-hmm", states=8, rank=6, start=start, **settings)
+    whole, drawn = model().parameters, model.train()().parameters
+    own = int(start == "ranks")  # the start is a state that stays
+    assert drawn["log_state_to_rank"].shape == (2 + own, 3)
+    assert drawn["log_rank_to_state"].shape == (3, 2 + own)
+    assert drawn["log_start"].shape == (2 + own,)
+    for name, table in drawn.items():
+        torch.testing.assert_close(table.logsumexp(-1), torch.zeros_like(table[..., 0]))
+        assert name == "log_emission" or not torch.equal(table, whole[name])
+    emission = {tuple(row) for row in whole["log_emission"].tolist()}
+    assert {tuple(row) for row in drawn["log_emission"].tolist()} <= emission  # rows of ranks that stay
+    if own:
+        assert bool((drawn["log_rank_to_state"][:, -1] == -torch.inf).all())
+
+
+def test_word_dropout_of_the_rank_hmm_is_on_what_the_network_gives() -> None:
+    model = spread_out("rank-hmm", states=4, rank=30, dropout=0.0, word_dropout=0.25)
+    whole, drawn = model().parameters, model.train()().parameters
+    assert [name for name in whole if not torch.equal(whole[name], drawn[name])] == ["log_emission"]
+    hidden = h(model, "word_network", model.words)
+    (slope,) = torch.autograd.grad(drawn["log_emission"].sum(), model.emitters)
+    assert slope.shape == model.emitters.shape
+    torch.manual_seed(3)
+    again = model().parameters["log_emission"]
+    torch.manual_seed(3)
+    kept = torch.nn.functional.dropout(hidden, 0.25)
+    torch.testing.assert_close(again, (model.emitters @ kept.T).log_softmax(1))
+
+
 def test_n_pcfg_rules_are_a_softmax_over_all_pairs() -> None:
     model = create("n-pcfg", nonterminals=2, preterminals=3, **SIZES)
     weights = dict(model.named_parameters())

@@ -37,6 +37,10 @@ def test_descriptions() -> None:
         "size": 256,
         "dropout": 0.1,
         "start": "states",
+        "rank_dropout": 0.0,
+        "state_dropout": 0.0,
+        "word_dropout": 0.0,
+        "initial": "xavier",
         "eos": None,
     }
     for name in MODELS:
@@ -85,6 +89,11 @@ def test_the_kind_of_free_logits_is_that_of_their_distribution() -> None:
         ),
         ("rank-hmm", {"vocabulary": 5, "rank": 0}, "rank-hmm: rank is 0; give at least 1."),
         ("rank-hmm", {"vocabulary": 5, "dropout": 1.5}, "rank-hmm: dropout is 1.5; give a number from 0 to below 1."),
+        (
+            "rank-hmm",
+            {"vocabulary": 5, "rank_dropout": -0.5},
+            "rank-hmm: rank_dropout is -0.5; give a number from 0 to below 1.",
+        ),
         ("c-pcfg", {"vocabulary": 5, "samples": 0}, "c-pcfg: samples is 0; give at least 1."),
         (
             "vl-hmm",

@@ -22,7 +22,7 @@ from rankspace.training.epochs import Share
 from rankspace.training.evaluator import Evaluated
 from rankspace.training.interruption import Interruption
 from rankspace.training.loop import Trainer
-from rankspace.training.step import GradientStep
+from rankspace.training.step import GradientStep, Task
 from training.tiny import CHAIN, DIRECT, TREE, config, data
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -45,7 +45,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, steps: list[int]) -> None:
         whole: Any = kind.__call__
 
         def dying(step: Any, shares: Sequence[Share], learning_rate: float, whole: Any = whole) -> None:
-            whole(step, shares, learning_rate)
+            whole(step, shares, learning_rate, meanwhile)
             if step.watch._recent[-1].step in steps:
                 steps.remove(step.watch._recent[-1].step)
                 raise KilledError
@@ -185,8 +185,8 @@ def test_a_signal_in_this_process(
     whole = GradientStep.__call__
     asked = [3]
 
-    def signalling(step: GradientStep, shares: Sequence[Share], learning_rate: float) -> None:
-        whole(step, shares, learning_rate)
+    def signalling(step: GradientStep, shares: Sequence[Share], learning_rate: float, meanwhile: Task) -> None:
+        whole(step, shares, learning_rate, meanwhile)
         if step.watch._recent[-1].step in asked:
             asked.clear()
             os.kill(os.getpid(), number)

@@ -29,7 +29,7 @@ from rankspace.training.processes import Processes
 from rankspace.training.progress import Quiet
 from rankspace.training.runs import build_model
 from rankspace.training.standing import Progress
-from rankspace.training.step import GradientStep
+from rankspace.training.step import GradientStep, Task, nothing
 from rankspace.training.watch import NumbersError, Place, Sums, Watch
 from training.tiny import CHAIN, DIRECT, TREE, config, data
 
@@ -326,6 +326,25 @@ def test_without_a_validation_split(tmp_path: Path) -> None:
     assert rankspace.load(tmp_path / "run").step == results["steps"]
 
 
+def test_preparing_the_next_step_takes_nothing() -> None:
+    chosen = config(batches__accumulate=2)
+    trainer = Trainer(chosen, built(chosen), data(), Processes(), Keeper(None), Quiet())
+    plain = list(trainer.epochs.steps(trainer.epochs.batches(0)))
+    batches = trainer.epochs.batches(0)
+    steps, found = trainer.epochs.steps(batches), []
+    for shares in steps:
+        found.append(shares)
+        position = batches.position
+        steps.prepare()
+        steps.prepare()
+        assert batches.position == position
+    assert batches.position == len(batches)
+    assert len(found) == len(plain)
+    for one, other in zip(found, plain, strict=True):
+        assert [share.lengths for share in one] == [share.lengths for share in other]
+        assert all(torch.equal(own.words, its.words) for own, its in zip(one, other, strict=True))
+
+
 def test_the_weight_of_the_divergence_rises() -> None:
     chosen = config(
         {"model.name": "c-pcfg", "model.nonterminals": 2, "model.preterminals": 3, "model.size": 4}
@@ -336,7 +355,7 @@ def test_the_weight_of_the_divergence_rises() -> None:
     seen = []
     model: Any = trainer.model
     for shares, _ in zip(trainer.epochs.steps(trainer.batches), range(5), strict=False):
-        trainer._train_step(shares)
+        trainer._train_step(shares, nothing)
         seen.append(model.kl_weight)
     assert seen == [0.25, 0.5, 0.75, 1.0, 1.0]
 
@@ -346,9 +365,9 @@ def test_the_precision_reaches_model_and_torch(tmp_path: Path, monkeypatch: pyte
     seen = []
     whole = GradientStep.__call__
 
-    def spying(step: GradientStep, shares: Sequence[Share], learning_rate: float) -> None:
+    def spying(step: GradientStep, shares: Sequence[Share], learning_rate: float, meanwhile: Task) -> None:
         seen.append((step.model.options["precision"], torch.get_float32_matmul_precision()))
-        whole(step, shares, learning_rate)
+        whole(step, shares, learning_rate, meanwhile)
 
     monkeypatch.setattr(GradientStep, "__call__", spying)
     trained(tmp_path / "run", config(run__max_steps=1, run__precision=precision))
@@ -451,11 +470,11 @@ def test_a_run_that_explodes_keeps_its_last_good_checkpoint(tmp_path: Path, monk
     whole = GradientStep.__call__
     path = tmp_path / "run"
 
-    def exploding(step: GradientStep, shares: Sequence[Share], learning_rate: float) -> None:
+    def exploding(step: GradientStep, shares: Sequence[Share], learning_rate: float, meanwhile: Task) -> None:
         if step.watch._recent[-1].step == 4:
             with torch.no_grad():
                 step.model.get_parameter("ranks").fill_(math.nan)
-        whole(step, shares, learning_rate)
+        whole(step, shares, learning_rate, meanwhile)
 
     monkeypatch.setattr(GradientStep, "__call__", exploding)
     with pytest.raises(NumbersError) as raised:

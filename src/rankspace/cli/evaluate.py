@@ -18,6 +18,7 @@ from rankspace.cli.run_options import (
     Fallback,
     MaxTokens,
     Quiet,
+    RunOrNone,
     Seed,
     load_run,
     progress,
@@ -34,7 +35,7 @@ BOUNDS = {
 
 
 def evaluate(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
+    run: RunOrNone = None,
     data: Annotated[
         str | None,
         typer.Argument(

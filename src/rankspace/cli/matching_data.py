@@ -9,6 +9,7 @@ from rankspace.errors import FormatError, RankspaceError
 from rankspace.training import Trained
 from rankspace.training.data_source import LONGEST, SEEDS, SYNTHETIC, load_data
 from rankspace.training.run_directory import VOCABULARY
+from rankspace.training.shipped import find_run
 
 LIKELY = ("valid", "test", "train")  # what to use where the split that is asked for is missing: the first there is
 
@@ -33,7 +34,7 @@ def load_matching(run: Path, trained: Trained, source: str | None, split: str) -
         return _synthetic(len(data[split]), split, trained)
     raise FormatError(
         f"{source}: its vocabulary of {len(data.vocabulary)} words is not that of {run}, of "
-        f"{len(trained.vocabulary)}; prepare it with --vocabulary {run / VOCABULARY}."
+        f"{len(trained.vocabulary)}; prepare it with --vocabulary {find_run(run) / VOCABULARY}."
     )
 
 

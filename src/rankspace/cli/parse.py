@@ -18,10 +18,12 @@ from rankspace.cli.run_options import (
     Fallback,
     Force,
     MaxTokens,
+    ModelOption,
     Quiet,
-    RunPath,
+    RunOrNone,
     check_file,
     check_folder,
+    chosen_run,
     load_run,
     notify,
     progress,
@@ -46,8 +48,9 @@ class TreeFormat(StrEnum):
 
 
 def parse(
-    run: RunPath,
+    run: RunOrNone = None,
     files: Files = None,
+    model: ModelOption = None,
     format: Annotated[
         TreeFormat, typer.Option("--format", "-f", help="brackets, json, drawing or svg.")
     ] = TreeFormat.brackets,
@@ -78,11 +81,14 @@ def parse(
 
     echo "the dog sleeps" | rankspace parse my-run
 
+    echo "these mice have a mutation in the gene" | rankspace parse --model craft-small
+
     rankspace parse my-run text.txt --format json --labels > trees.jsonl
 
     rankspace parse my-run text.txt --format svg --output pictures
     """
     _check(format, labels, kbest, output, force)
+    run, files = chosen_run("parse", run, model, files)
     trained = load_run("parse", run, checkpoint, device, fallback, quiet)
     require_kind("parse", trained, "tree")
     trained.max_tokens = max_tokens

@@ -31,7 +31,10 @@ class CheckpointName(StrEnum):
     previous = "previous"
 
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, as `rankspace train` wrote it.")]
+_RUN = "The folder of a run, as `rankspace train` wrote it, or a model of the package: craft-small."
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help=_RUN)]
+RunOrNone = Annotated[Path | None, typer.Argument(metavar="RUN", help=_RUN)]  # where it may be given otherwise
+ModelOption = Annotated[Path | None, typer.Option("--model", metavar="RUN", help="RUN as an option, in its place.")]
 Checkpoint = Annotated[CheckpointName, typer.Option(help="Which weights of the run: best, last or previous.")]
 Fallback = Annotated[bool, typer.Option("--fallback", help="Take another checkpoint if this one cannot be read.")]
 Device = Annotated[DeviceName, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu or cuda.")]
@@ -44,6 +47,19 @@ JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a
 
 MAX_TOKENS = 2048
 KINDS = {"tree": "grammars, which have trees", "chain": "chains, which read word by word"}
+
+
+def chosen_run(command: str, run: Path | None, model: Path | None, files: list[Path] | None) -> tuple[Path, list[Path]]:
+    """The run and the files of a command. With --model, what stands in the place of the run is the first file.
+
+    Raises RankspaceError where there is no run.
+    """
+    others = files or []
+    if model is not None:
+        return model, others if run is None else [run, *others]
+    if run is None:
+        raise RankspaceError(f"{command}: there is no model; give RUN, or --model.")
+    return run, others
 
 
 def load_run(command: str, run: Path, checkpoint: str, device: str, fallback: bool, quiet: bool) -> "Trained":

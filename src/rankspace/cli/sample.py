@@ -12,18 +12,22 @@ from rankspace.cli.run_options import (
     DeviceName,
     Fallback,
     JsonLines,
+    ModelOption,
     Quiet,
-    RunPath,
+    RunOrNone,
     Seed,
+    chosen_run,
     load_run,
     notify,
     progress,
     require_kind,
 )
+from rankspace.errors import RankspaceError
 
 
 def sample(
-    run: RunPath,
+    run: RunOrNone = None,
+    model: ModelOption = None,
     num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many sentences to draw.")] = 10,
     max_length: Annotated[int, typer.Option(min=1, help="The most words of a sentence.")] = 40,
     trees: Annotated[bool, typer.Option("--trees", help="With the trees of a grammar and their symbols.")] = False,
@@ -46,6 +50,9 @@ def sample(
 
     rankspace sample my-grammar --num 100 --trees --seed 7 > trees.txt
     """
+    run, others = chosen_run("sample", run, model, None)
+    if others:
+        raise RankspaceError("sample: RUN and --model name the same thing; give one of them.")
     trained = load_run("sample", run, checkpoint, device, fallback, quiet)
     if trees:
         require_kind("sample --trees", trained, "tree")

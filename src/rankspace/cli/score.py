@@ -17,8 +17,10 @@ from rankspace.cli.run_options import (
     Fallback,
     JsonLines,
     MaxTokens,
+    ModelOption,
     Quiet,
-    RunPath,
+    RunOrNone,
+    chosen_run,
     load_run,
     notify,
     progress,
@@ -31,8 +33,9 @@ COLUMNS = ("sentence", "place", "word", "seen", "surprisal")  # with --surprisal
 
 
 def score(
-    run: RunPath,
+    run: RunOrNone = None,
     files: Files = None,
+    model: ModelOption = None,
     surprisal: Annotated[
         bool, typer.Option("--surprisal", help="A line for each word: - log p(word | words before it); for HMMs.")
     ] = False,
@@ -60,6 +63,7 @@ def score(
     echo "the horse raced past the barn fell" | rankspace score my-hmm --surprisal --base 2
     """
     unit = _unit(base)
+    run, files = chosen_run("score", run, model, files)
     trained = load_run("score", run, checkpoint, device, fallback, quiet)
     if surprisal:
         require_kind("surprisal", trained, "chain")

@@ -19,6 +19,7 @@ from rankspace.cli.run_options import (
     Force,
     MaxTokens,
     Quiet,
+    RunOrNone,
     RunPath,
     Seed,
     check_file,
@@ -57,7 +58,7 @@ GoldTree = Annotated[
 @app.command(cls=Command, no_args_is_help=True)
 def tree(
     output: PictureFile,
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run of a grammar.")] = None,
+    run: RunOrNone = None,
     sentence: Annotated[
         str | None, typer.Argument(metavar="SENTENCE", help="Words with blanks between them, as one argument.")
     ] = None,
@@ -136,7 +137,7 @@ def heat_map(
 
 @app.command(cls=Command, no_args_is_help=True)
 def curves(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, or models of the package.")],
     output: PictureFile,
     title: Annotated[str, typer.Option(help="Above the picture.")] = "",
     force: Force = False,
@@ -149,10 +150,11 @@ def curves(
     rankspace show curves runs/seed-1 runs/seed-2 -o curves.png
     """
     from rankspace.training import RunDirectory
+    from rankspace.training.shipped import find_run
     from rankspace.viz import training_curves
 
     _check_picture(output, force)
-    records = {name: RunDirectory.open(path).metrics() for name, path in _names(runs).items()}
+    records = {name: RunDirectory.open(find_run(path)).metrics() for name, path in _names(runs).items()}
     _save(training_curves(records, title), output, quiet)
 
 

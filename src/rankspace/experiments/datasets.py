@@ -1,11 +1,12 @@
 """The data of the experiments, prepared from raw files as they are distributed, or synthetic in their place.
 
-ptb-text  lm/ptb/ptb.{train,valid,test}.txt: the language-model text, with <eos>
-ptb       trains on that text and is scored on trees/nltk_ptb_sample.mrg: valid, test, and all of it; `held-out` and
-          `text-test` are the valid and test text, without trees
-wsj       in place of ptb where the folder holds sections 02-21, 22 and 23 of the Penn Treebank
-craft     trees/craft.{train,dev,test}.mrg
-synthetic in place of any of them where there is no folder; with the splits of ptb
+ptb-text    lm/ptb/ptb.{train,valid,test}.txt: the language-model text, with <eos>
+ptb         trains on that text and is scored on trees/nltk_ptb_sample.mrg: valid, test, and all of it; `held-out` and
+            `text-test` are the valid and test text, without trees
+wsj         in place of ptb where the folder holds sections 02-21, 22 and 23 of the Penn Treebank
+craft       trees/craft.{train,dev,test}.mrg
+craft-text  the same with <eos>, for chains
+synthetic   in place of any of them where there is no folder; with the splits of ptb
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,15 +22,12 @@ from rankspace.data.sources import Source, treebank_sections
 from rankspace.errors import RankspaceError
 from rankspace.training.data_source import SYNTHETIC, load_data
 
-PTB_TEXT, PTB, WSJ, CRAFT = "ptb-text", "ptb", "wsj", "craft"
+PTB_TEXT, PTB, WSJ, CRAFT, CRAFT_TEXT = "ptb-text", "ptb", "wsj", "craft", "craft-text"
 TEXT = tuple(f"lm/ptb/ptb.{split}.txt" for split in ("train", "valid", "test"))
 SAMPLE = ("trees/nltk_ptb_sample.mrg", "trees/nltk_ptb_sample.split.tsv")
-FILES = {
-    PTB_TEXT: TEXT,
-    PTB: (*TEXT, *SAMPLE),
-    CRAFT: tuple(f"trees/craft.{split}.mrg" for split in ("train", "dev", "test")),
-}
-NAMES = (PTB_TEXT, PTB, WSJ, CRAFT, SYNTHETIC)
+TREES = tuple(f"trees/craft.{split}.mrg" for split in ("train", "dev", "test"))
+FILES = {PTB_TEXT: TEXT, PTB: (*TEXT, *SAMPLE), CRAFT: TREES, CRAFT_TEXT: TREES}
+NAMES = (PTB_TEXT, PTB, WSJ, CRAFT, CRAFT_TEXT, SYNTHETIC)
 SPLITS = ("train", "valid", "test")
 SYNTHETIC_NOTE = "synthetic sentences of the package, for there were no data; figures mean nothing beside the paper's"
 
@@ -83,9 +81,10 @@ def _read(name: str, folder: Path, prepared: Path) -> PreparedData:
         return _sections(folder)
     if name == PTB:
         return _scored_text(folder, prepared)
-    preset = "ptb-lm" if name == PTB_TEXT else name
+    preset = "ptb-lm" if name == PTB_TEXT else CRAFT
+    preprocessing = replace(PRESETS[preset].preprocessing, eos=name != CRAFT)
     files = [f"{split}={_place(folder, file)}" for split, file in zip(SPLITS, FILES[name], strict=True)]
-    return prepare(find_sources(files), PRESETS[preset].preprocessing, preset=preset)
+    return prepare(find_sources(files), preprocessing, preset=preset)
 
 
 def _sections(folder: Path) -> PreparedData:

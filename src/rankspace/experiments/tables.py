@@ -14,7 +14,7 @@ from rankspace.errors import FormatError, RankspaceError
 from rankspace.training import Config, load_preset
 
 TABLE = "table"
-DATA = ("ptb-text", "ptb", "craft")  # what rows may name; see `datasets`
+DATA = ("ptb-text", "ptb", "craft", "craft-text")  # what rows may name; see `datasets`
 KEYS = {"title", "extends", "seeds", "data", "ablation_of", "about", "paper", "reproduction", "config"}
 
 

@@ -189,6 +189,15 @@ def _rounded_late(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
     return found if out is None else out.copy_(found)
 
 
+def add_product(total: Float[Tensor, "row column"], a: Tensor, b: Tensor) -> None:
+    """Adds a product of two matrices in bfloat16 to one in float32."""
+    if a.device.type == "cuda" and OUTPUTS_FLOAT32:
+        torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+        return
+    with tf32(a.device, allowed=True):  # as exact, for what has 8 bits
+        total.addmm_(a.float(), b.float())
+
+
 @contextmanager
 def tf32(device: torch.device, allowed: bool) -> Iterator[None]:
     """Whether products on a GPU may round their operands, whatever is set for the process."""

@@ -15,8 +15,8 @@ FURTHEST = tl.constexpr(2**26)  # exponents of something lie between this and it
 LEAST_POWER = tl.constexpr(-102)  # a row whose largest number is lower is not brought up all the way: all of it is low
 FLOOR = tl.constexpr(2.0**-100)  # lower numbers, at the scale at which they were summed, are raised to it: far above
 # what sums of 2^16 products that underflow amount to
-LINK_FLOOR = 2.0**-110  # the same for a link, of which thousands of entries meet
-DOUBTFUL = tl.constexpr(2.0**-70)  # lower numbers must not matter (see `tree_doubt`); others are right to rounding
+LINK_FLOOR = 2.0**-120  # the same for a link, of which thousands of entries meet
+DOUBTFUL = tl.constexpr(2.0**-88)  # lower numbers must not matter (see `tree_doubt`); others are right to rounding
 LOWEST = 2.0**-103  # the smallest normal number over the rounding unit; see inference/scaled.py
 LARGEST_POWER = tl.constexpr(103)  # of derivatives: beyond it only what is lost or impossible
 

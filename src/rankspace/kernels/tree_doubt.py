@@ -23,7 +23,7 @@ from rankspace.kernels.tree_chart import Chart
 from rankspace.kernels.tree_outside import Above
 
 BLOCK = 1024
-TOLERANCE = 2.0**-30  # of the posterior probability that passes through the low entries of one span
+TOLERANCE = 2.0**-26  # of the posterior probability that passes through the low entries of one span
 
 
 def doubts(chart: Chart, above: Above, places: Int[Tensor, "span"]) -> Float[Tensor, "batch"]:

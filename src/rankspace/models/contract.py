@@ -53,9 +53,9 @@ class Model(nn.Module, ABC):
         for name, value in settings.items():
             if isinstance(value, int) and not isinstance(value, bool) and name != "eos" and value < 1:
                 raise RankspaceError(f"{cls.NAME}: {name} is {value}; give at least 1.")
-        dropout = settings.get("dropout", 0.0)
-        if not 0 <= dropout < 1:
-            raise RankspaceError(f"{cls.NAME}: dropout is {dropout}; give a number from 0 to below 1.")
+        for name, value in settings.items():
+            if name.endswith("dropout") and not 0 <= value < 1:
+                raise RankspaceError(f"{cls.NAME}: {name} is {value}; give a number from 0 to below 1.")
         check_eos(cls.NAME, settings.get("eos"), settings["vocabulary"])
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision, operand, tf32
-from rankspace.models.fast_products import gradient_product, rounded_product
+from rankspace.inference.slopes import Factor
 
 
 def residual_network(
@@ -65,12 +65,16 @@ def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
         layer = 1 + 3 * (i - 2) // 4
         h, u, z = kept[layer : layer + 3]
         outer = passed_back(total, added, z, dtype)
-        inner = passed_back(rounded_product(outer.passed, operand(maps[i + 2], precision), precision), None, u, dtype)
-        of_maps = [*_of_map(inner, h, precision), *_of_map(outer, u, precision), *of_maps]
-        total, added = outer.total, rounded_product(inner.passed, operand(maps[i], precision), precision)
+        of_outer = Factor(outer.passed, precision)
+        inner = passed_back(of_outer.rounded_times(operand(maps[i + 2], precision)), None, u, dtype)
+        of_inner = Factor(inner.passed, precision)
+        of_second = of_outer.T.times(operand(u, precision)), outer.sums
+        of_maps = [of_inner.T.times(operand(h, precision)), inner.sums, *of_second, *of_maps]
+        total, added = outer.total, of_inner.rounded_times(operand(maps[i], precision))
     first = passed_back(total, added, None, dtype)
-    of_rows = gradient_product(first.passed, operand(maps[0], precision), precision)
-    return of_rows, None, *_of_map(first, kept[0], precision), *of_maps
+    of_first = Factor(first.passed, precision)
+    of_rows, of_map = of_first.times(operand(maps[0], precision)), of_first.T.times(operand(kept[0], precision))
+    return of_rows, None, of_map, first.sums, *of_maps
 
 
 def _operands(weights: tuple[Tensor, ...], precision: Precision) -> list[Tensor]:
@@ -80,8 +84,3 @@ def _operands(weights: tuple[Tensor, ...], precision: Precision) -> list[Tensor]
     rounded = torch.cat([weight.flatten() for weight in weights]).bfloat16()
     parts = rounded.split([weight.numel() for weight in weights])
     return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
-
-
-def _of_map(passed: Any, inputs: Tensor, precision: Precision) -> tuple[Tensor, Tensor]:
-    """Derivatives of a matrix and its bias."""
-    return gradient_product(passed.passed.T, operand(inputs, precision), precision), passed.sums

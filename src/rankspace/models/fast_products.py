@@ -1,7 +1,7 @@
 """Matrix products of float32 tables in three precisions, each as fast as the device does it.
 
-"highest": float32 accuracy; on a GPU three tf32 products of what the operands round to and of what that leaves.
-"high": one tf32 product. "medium": operands in bfloat16, sums in float32.
+"highest": float32 accuracy; on a GPU three tf32 products of what the operands round to and of what that leaves; for
+derivatives see `inference/slopes.py`. "high": one tf32 product. "medium": operands in bfloat16, sums in float32.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,10 @@ from torch import Tensor
 from rankspace.inference import links
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision, operand
+from rankspace.inference.slopes import Factor
 
 WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
-WORTH_AT_ONCE = 512  # the same for three at once
+SHORT = 1024  # terms of sums for which operands may be laid one after the other: they are small beside the result
 MIDDLE = 4096  # terms that the matrix units sum before the sum is rounded properly: they cut off what they cannot hold
 TRUNCATED = -(2**13)  # keeps the bits of a float32 that tf32 has
 
@@ -29,19 +30,11 @@ def product(
         return a.float() @ b.float()
     if precision == "medium":
         return links.product(a, b, precision)
-    if precision == "highest":
-        return _three_products(a, b) if min(a.shape[0], b.shape[1]) >= WORTH else _plain(a, b, False)
-    return _plain(a, b, True)
-
-
-def gradient_product(
-    a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision
-) -> Float[Tensor, "row column"]:
-    """As `product`, for derivatives, of which nothing is computed that would make an error of 1e-5 larger."""
-    large = min(a.shape[0], b.shape[1]) >= WORTH_AT_ONCE and a.shape[1] > 0
-    if precision == "highest" and a.device.type == "cuda" and large:
-        return _three_at_once(a, b)
-    return product(a, b, precision)
+    if precision == "high":
+        return _plain(a, b, True)
+    if min(a.shape[0], b.shape[1]) < WORTH:
+        return _plain(a, b, False)
+    return _three_at_once(a, b) if a.shape[1] <= SHORT else _three_products(a, b)
 
 
 def meeting(
@@ -66,17 +59,10 @@ class _Meeting(torch.autograd.Function):
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
         rows, others = ctx.saved_tensors
         with torch.autocast(slopes.device.type, enabled=False):
-            given = operand(slopes, ctx.precision)
-            of_rows = gradient_product(given, others, ctx.precision) if ctx.needs_input_grad[0] else None
-            of_others = gradient_product(given.T, rows, ctx.precision) if ctx.needs_input_grad[1] else None
+            given = Factor(operand(slopes, ctx.precision), ctx.precision)
+            of_rows = given.times(others) if ctx.needs_input_grad[0] else None
+            of_others = given.T.times(rows) if ctx.needs_input_grad[1] else None
         return of_rows, of_others, None
-
-
-def rounded_product(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision) -> Tensor:
-    """a @ b, rounded to the dtype of operands; for derivatives."""
-    if precision == "medium" and a.device.type == "cuda":
-        return torch.mm(a, b)
-    return operand(gradient_product(a, b, precision), precision)
 
 
 def product_into(out: Float[Tensor, "row column"], a: Tensor, b: Tensor, precision: Precision) -> None:
@@ -98,21 +84,20 @@ def _three_products(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle col
     with links.tf32(a.device, allowed=True):
         for first in range(0, a.shape[1], MIDDLE):
             (a_high, a_low), (b_high, b_low) = (
-                _halves(part) for part in (a[:, first : first + MIDDLE], b[first : first + MIDDLE])
+                _leading(part) for part in (a[:, first : first + MIDDLE], b[first : first + MIDDLE])
             )
             found.addmm_(a_low, b_high).addmm_(a_high, b_low).addmm_(a_high, b_high)
     return found
 
 
 def _three_at_once(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"]) -> Float[Tensor, "row column"]:
-    """The same three as one product of operands that lie one after the other: nothing is written but the result. The
-    matrix units cut off what a long sum cannot hold, so it is off by some 1e-5 of itself, not by rounding."""
-    (a_high, a_low), (b_high, b_low) = (_halves(table) for table in (a, b))
+    """The same three as one product of operands that lie one after the other: nothing is written but the result."""
+    (a_high, a_low), (b_high, b_low) = (_leading(table) for table in (a, b))
     with links.tf32(a.device, allowed=True):
         return torch.cat([a_low, a_high, a_high], 1) @ torch.cat([b_high, b_low, b_high])
 
 
-def _halves(table: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "row column"], Float[Tensor, "row column"]]:
+def _leading(table: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "row column"], Float[Tensor, "row column"]]:
     """The leading bits of each number, and the rest, exactly."""
     high = (table.view(torch.int32) & TRUNCATED).view(torch.float32)
     return high, table - high

@@ -27,16 +27,16 @@ def rank_hmm_log_prob(
     "medium" is asked for: what a logit is off by, log p is off by for each word. `true_lengths` are those of sentences
     that are shorter than in the layout.
     """
-    dropout = model.settings["dropout"] if model.training else 0.0
+    dropout, kept = model.settings["dropout"] if model.training else 0.0, model.kept()
     tokens = layout.pack(words)
     of_words: Precision = "high" if precision == "medium" else precision
-    vocabulary = residual_network(model.word_network, model.words, of_words)
-    found = log_words(model.emitters, vocabulary, None, tokens, of_words)
+    vocabulary = model.dropped(residual_network(model.word_network, model.words, of_words))
+    found = log_words(kept.emitters, vocabulary, None, tokens, of_words)
     return rank_chain_log_prob(
-        model.from_states,
-        model.to_states,
-        model.ranks,
-        _start(model, dropout, precision),
+        kept.from_states,
+        kept.to_states,
+        kept.ranks,
+        None if kept.starts is None else _start(model, kept.starts, dropout, precision),
         found,
         layout,
         precision,
@@ -46,12 +46,11 @@ def rank_hmm_log_prob(
     )
 
 
-def _start(model: Any, dropout: float, precision: Precision) -> Float[Tensor, "state"] | None:
-    """Probabilities; nothing where the start is a state of its own."""
-    if model.settings["start"] == "ranks":
-        return None
-    rows = nn.functional.dropout(model.starts, dropout, model.training)
-    return chosen(model.start, rows, precision)
+def _start(
+    model: Any, starts: Float[Tensor, "state size"], dropout: float, precision: Precision
+) -> Float[Tensor, "state"]:
+    """Probabilities."""
+    return chosen(model.start, nn.functional.dropout(starts, dropout, model.training), precision)
 
 
 def chosen(choice: Any, rows: Float[Tensor, "row size"], precision: Precision) -> Float[Tensor, "row"]:

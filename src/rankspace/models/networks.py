@@ -108,8 +108,13 @@ def kept_rows(
     """
     if not training or not dropout:
         return table
-    size = len(table) // num_groups
-    lots = torch.rand(num_groups, size, device=table.device)
+    return table.index_select(0, kept_numbers(len(table), dropout, table.device, num_groups))
+
+
+def kept_numbers(num_rows: int, dropout: float, device: torch.device, num_groups: int = 1) -> Int[Tensor, "kept"]:
+    """The rows that `kept_rows` chooses, for tables that must lose the same ones. Does not wait for the device."""
+    size = num_rows // num_groups
+    lots = torch.rand(num_groups, size, device=device)
     chosen: Int[Tensor, "group kept"] = lots.argsort(1)[:, : math.ceil((1 - dropout) * size)].sort(1).values
-    first = size * torch.arange(num_groups, device=table.device)
-    return table.index_select(0, (first[:, None] + chosen).flatten())
+    first = size * torch.arange(num_groups, device=device)
+    return (first[:, None] + chosen).flatten()

@@ -17,7 +17,7 @@ from rankspace.training.epochs import Share
 from rankspace.training.optimisers import set_learning_rate
 from rankspace.training.processes import Processes
 from rankspace.training.sections import OptimiserConfig
-from rankspace.training.step import GradientStep
+from rankspace.training.step import GradientStep, Task, nothing
 from rankspace.training.watch import Watch
 
 Shape = tuple[int, int]  # sentences, words of each
@@ -26,7 +26,7 @@ Shape = tuple[int, int]  # sentences, words of each
 class CapturedStep(GradientStep):
     """As `GradientStep`, by `Model.padded_log_prob`. Batches are filled up to a shape that others have as well
     (`padded_shape`), with words that count nothing. The first batch of a shape runs as it is, which compiles what it
-    needs; the second is recorded. All graphs share their memory.
+    needs; the second is recorded, once for batches that begin a step and once for others. Graphs share their memory.
 
     Waits for the device once for each share: sentences that lost more than rounding, which have no gradient so far, are
     then done again as `GradientStep` does them. Where that is known only after the backward pass, nothing was added,
@@ -41,35 +41,34 @@ class CapturedStep(GradientStep):
         self._pool: Any = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(self._device)
         self._inputs: dict[Shape, Inputs] = {}
-        self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[Shape, bool], torch.cuda.CUDAGraph] = {}
         self._optimiser_graph: torch.cuda.CUDAGraph | None = None
         self._num_changes = 0
         self._seed = torch.zeros((), dtype=torch.int64, device=self._device)
         for parameter in self._parameters:
             parameter.grad = torch.zeros_like(parameter)
 
-    def __call__(self, shares: Sequence[Share], learning_rate: float) -> None:
+    def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
         set_learning_rate(self.optimiser, learning_rate)
-        self.optimiser.zero_grad(set_to_none=False)
-        for share in shares:
-            self._learn(share)
+        for place, share in enumerate(shares):
+            self._learn(share, meanwhile, begins=place == 0)
         self._change_weights_by_graph()
         if self.average is not None:
             self.average.update()
 
-    def _learn(self, share: Share) -> None:
-        """Adds the gradients of a share up."""
+    def _learn(self, share: Share, meanwhile: Task, begins: bool) -> None:
+        """Adds the gradients of a share up; those of the first take the place of what the last step left."""
         shape, num = padded_shape(*share.words.shape), len(share.lengths)
         is_new = shape not in self._inputs
         if is_new:
             self._inputs[shape] = Inputs.empty(shape, self._device)
         inputs = self._inputs[shape]
         inputs.fill(share)
-        self._seed.random_()
         lost: set[int] = set()
         while True:
-            self._differentiate(shape, is_new)
-            marked = set(inputs.lost.nonzero()[:, 0].tolist())  # waits for the device
+            self._differentiate(shape, is_new, begins)
+            meanwhile()
+            marked = {place for place, is_lost in enumerate(inputs.lost.tolist()) if is_lost}  # waits for the device
             lost |= {place for place in marked if place < num}
             if shape[0] not in marked:
                 break
@@ -77,16 +76,17 @@ class CapturedStep(GradientStep):
         if lost:
             self._do_again(share, torch.tensor(sorted(lost), device=self._device))
 
-    def _differentiate(self, shape: Shape, is_new: bool) -> None:
+    def _differentiate(self, shape: Shape, is_new: bool, begins: bool) -> None:
         def work() -> None:
-            add_gradients(self.model, self._inputs[shape], self._seed, self.watch)
+            self._seed.random_()
+            add_gradients(self.model, self._inputs[shape], self._seed, self.watch, begins)
 
         if is_new:
             self._beside(work)
             return
-        if shape not in self._graphs:
-            self._graphs[shape] = self._recorded(work)
-        self._graphs[shape].replay()
+        if (shape, begins) not in self._graphs:
+            self._graphs[shape, begins] = self._recorded(work)
+        self._graphs[shape, begins].replay()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """The optimiser has other tensors then: its graph is recorded again."""
@@ -151,17 +151,19 @@ class Inputs(NamedTuple):
         batch, length = share.words.shape
         self.words[:batch, :length].copy_(share.words)
         self.lengths[:batch].copy_(share.device_lengths)
-        self.lengths[batch:].fill_(min(2, self.words.shape[1]))
         self.counts[:batch].copy_(share.counts)
-        self.counts[batch:].zero_()
+        if batch < len(self.lengths):
+            self.lengths[batch:].fill_(min(2, self.words.shape[1]))
+            self.counts[batch:].zero_()
         self.predictions[:batch].copy_(share.predictions)
         self.scale.fill_(share.scale)
 
 
-def add_gradients(model: Model, inputs: Inputs, seed: Int[Tensor, ""], watch: Watch) -> None:
-    """Adds the gradients of a batch to those of the weights, and its losses to the watch: of all sentences but those
-    that are lost, which have none. If the backward pass shows that more of them are, nothing is added, and the last
-    mark of `inputs.lost` tells. Weights have gradients already; those that the batch cannot move lose theirs."""
+def add_gradients(model: Model, inputs: Inputs, seed: Int[Tensor, ""], watch: Watch, begins: bool = False) -> None:
+    """Adds the gradients of a batch to those of the weights, or puts them in their place if it `begins`, and its losses
+    to the watch: of all sentences but those that are lost, which have none. If the backward pass shows that more of
+    them are, the gradients count as zero, and the last mark of `inputs.lost` tells. Weights have gradients already;
+    those that the batch cannot move lose theirs."""
     log_p, lost = model.padded_log_prob(inputs.words, inputs.lengths, seed)
     before, counted = lost.clone(), inputs.counts > 0
     losses, counts = torch.where(before, 0, -log_p), inputs.counts.where(~before, 0)
@@ -171,13 +173,14 @@ def add_gradients(model: Model, inputs: Inputs, seed: Int[Tensor, ""], watch: Wa
     fails = (lost & ~before & counted).any()
     inputs.lost.copy_(torch.cat([lost & counted, fails[None]]))
     watch.losses(losses.detach().where(~fails, 0), counts.where(~fails, 0), inputs.predictions)
-    grads = []
+    zero = torch.zeros((), device=log_p.device)
     for weight, own in zip(weights, found, strict=True):
         if own is None:
             weight.grad = None
+        elif weight.grad is not None and begins:
+            torch.where(fails, zero, own, out=weight.grad)
         elif weight.grad is not None:
-            grads.append((weight.grad, own.where(~fails, 0)))
-    torch._foreach_add_([grad for grad, _ in grads], [own for _, own in grads])
+            weight.grad += torch.where(fails, zero, own)
 
 
 def padded_shape(batch: int, length: int) -> Shape:

@@ -12,6 +12,7 @@ from rankspace.models.direct import Direct
 from rankspace.training.epochs import Share
 from rankspace.training.processes import Processes
 from rankspace.training.sections import EMConfig
+from rankspace.training.step import Task, nothing
 from rankspace.training.watch import Watch
 
 
@@ -34,7 +35,7 @@ class EMStep:
         start = {name: table.exp() for name, table in tables.items()}
         self.counts = start if config.batch == "mini" else {name: torch.zeros_like(t) for name, t in tables.items()}
 
-    def __call__(self, shares: Sequence[Share], learning_rate: float) -> None:
+    def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
         self.num_steps += 1
         found = {name: torch.zeros_like(count) for name, count in self.counts.items()}
         for share in shares:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
-from rankspace.data.batches import Batches
+from rankspace.data.batches import Batches, Plan
 from rankspace.data.corpus import Corpus
 from rankspace.errors import RankspaceError
 from rankspace.training.config import Config
@@ -81,14 +81,14 @@ class Epochs:
     def num_steps(self, batches: Batches) -> int:
         return -(-len(batches) // self.config.batches.accumulate)
 
-    def steps(self, batches: Batches) -> Iterator[list[Share]]:
-        """The shares of each step that is still to come; the position of the batches moves on with each."""
-        plan = batches.plan()
-        while batches.position < len(plan):
-            group = plan[batches.position : batches.position + self.config.batches.accumulate]
-            batches.position += len(group)
-            normaliser = sum(self._size(numbers) for numbers in group)
-            yield [self._share(batches, numbers, self.processes.world / normaliser) for numbers in group]
+    def steps(self, batches: Batches) -> "Steps":
+        """The shares of each step that is still to come."""
+        return Steps(self, batches)
+
+    def shares(self, batches: Batches, group: Plan) -> list[Share]:
+        """What this process computes of the batches of one step."""
+        normaliser = sum(self._size(numbers) for numbers in group)
+        return [self._share(batches, numbers, self.processes.world / normaliser) for numbers in group]
 
     def _size(self, numbers: Int64[np.ndarray, "batch"]) -> int:
         if self.config.objective.normalise == "sentence":
@@ -124,3 +124,26 @@ class Epochs:
     def _lengths_of(self, limit: int | None) -> Int64[np.ndarray, "_"]:
         lengths = self.corpus.lengths
         return lengths[(lengths >= self.shortest) & (lengths <= (limit or np.inf))]
+
+
+class Steps(Iterator[list[Share]]):
+    """The shares of one step after the other; the position of the batches moves on with each that is taken."""
+
+    def __init__(self, epochs: Epochs, batches: Batches) -> None:
+        self._epochs, self._batches, self._plan = epochs, batches, batches.plan()
+        self._ready: list[Share] | None = None
+
+    def __next__(self) -> list[Share]:
+        self.prepare()
+        if self._ready is None:
+            raise StopIteration
+        found, self._ready = self._ready, None
+        self._batches.position += len(found)
+        return found
+
+    def prepare(self) -> None:
+        """Has the next ones ready, if there are any, so that taking them takes no time."""
+        first = self._batches.position
+        if self._ready is None and first < len(self._plan):
+            group = self._plan[first : first + self._epochs.config.batches.accumulate]
+            self._ready = self._epochs.shares(self._batches, group)

@@ -26,7 +26,7 @@ from rankspace.training.progress import Display
 from rankspace.training.random_state import load_random_tensors, random_tensors
 from rankspace.training.run_directory import TRAINING
 from rankspace.training.standing import Progress
-from rankspace.training.step import GradientStep, Step
+from rankspace.training.step import GradientStep, Step, Task
 from rankspace.training.watch import Place, Sums
 
 
@@ -110,8 +110,9 @@ class Trainer:
 
     def _train_epoch(self, interruption: Interruption) -> None:
         """What is left of the current epoch."""
-        for shares in self.epochs.steps(self.batches):
-            self._train_step(shares)
+        steps = self.epochs.steps(self.batches)
+        for shares in steps:
+            self._train_step(shares, steps.prepare)
             self._attend(interruption)
             if self.progress.stopped or self._out_of_steps:
                 break
@@ -119,13 +120,13 @@ class Trainer:
             self._end_epoch()
         self.save()
 
-    def _train_step(self, shares: list[Share]) -> None:
+    def _train_step(self, shares: list[Share], meanwhile: Task) -> None:
         progress, done = self.progress, self.batches.position / len(self.batches)
         self._weigh_divergence()
         self.step.watch.begin(Place(progress.step + 1, progress.epoch, self.batches.position))
         rate = self.schedule.learning_rate(progress.step, self._share_done(done))
         with enough_memory(progress.step + 1, [tuple(share.words.shape) for share in shares]):
-            self.step(shares, rate)
+            self.step(shares, rate, meanwhile)
         progress.step += 1
         progress.num_words += sum(share.num_predictions for share in shares)
         if self.processes.device.type == "cpu":

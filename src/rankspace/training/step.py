@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -19,6 +19,12 @@ from rankspace.training.processes import Processes
 from rankspace.training.sections import OptimiserConfig
 from rankspace.training.watch import Watch
 
+Task = Callable[[], None]
+
+
+def nothing() -> None:
+    """No task."""
+
 
 @runtime_checkable
 class Step(Protocol):
@@ -26,8 +32,9 @@ class Step(Protocol):
 
     watch: Watch
 
-    def __call__(self, shares: Sequence[Share], learning_rate: float) -> None:
-        """Learns from the shares of one step."""
+    def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
+        """Learns from the shares of one step. A step that waits for the device does a task of the host before it does;
+        others leave it."""
 
     def end_epoch(self) -> None:
         """Called when all sentences of an epoch have been seen."""
@@ -72,7 +79,7 @@ class GradientStep:
         if processes.world > 1:
             self._loss = DistributedDataParallel(self._loss, **_buffers_stay())
 
-    def __call__(self, shares: Sequence[Share], learning_rate: float) -> None:
+    def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
         set_learning_rate(self.optimiser, learning_rate)
         self.optimiser.zero_grad()
         for place, share in enumerate(shares, 1):

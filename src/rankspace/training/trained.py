@@ -20,6 +20,7 @@ from rankspace.models import Model, Posed, create
 from rankspace.training.checkpoints import Checkpoint
 from rankspace.training.config import Config, config_from_text
 from rankspace.training.run_directory import RunDirectory
+from rankspace.training.shipped import find_run
 from rankspace.trees import Tree
 
 Words = Sequence[str]
@@ -209,13 +210,14 @@ class Trained:
 def load(
     directory: str | os.PathLike[str], checkpoint: str = "best", device: str = "cpu", *, fallback: bool = False
 ) -> Trained:
-    """The trained model of a run, from a checkpoint: best, last or previous.
+    """The trained model of a run, or of the package by its name, from a checkpoint: best, last or previous.
 
-    Before there is a best one the last stands for it. With `fallback`, a checkpoint that cannot be read is replaced by
-    another of the run, with a warning that says so. Raises FormatError for what is no run, and for a checkpoint that is
-    missing, foreign, truncated or of a later version.
+    A folder comes before a model of the package that has its name. Before there is a best checkpoint the last stands
+    for it. With `fallback`, a checkpoint that cannot be read is replaced by another of the run, with a warning that
+    says so. Raises FormatError for what is no run, and for a checkpoint that is missing, foreign, truncated or of a
+    later version.
     """
-    run = RunDirectory.open(Path(directory))
+    run = RunDirectory.open(find_run(Path(directory)))
     vocabulary = run.vocabulary()
     if fallback:
         found, notice = run.read_good(checkpoint)

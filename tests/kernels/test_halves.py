@@ -1,0 +1,60 @@
+"""Tables as sums of halves, and products of them."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs triton")
+
+from kernels.charts import DEVICE
+from rankspace.inference.links import Precision
+from rankspace.inference.slopes import Factor, gradient_product
+from rankspace.kernels.halves import halves, halves_by_torch
+
+SIZES = [(1, 1), (3, 5), (40, 1025), (9, 16), (1030, 7), (0, 4), (4, 0)]
+
+
+def table_of(num_rows: int, num_columns: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(num_rows + num_columns)
+    exponents = torch.randint(-40, 40, (num_rows, num_columns), generator=generator)
+    return torch.randn(num_rows, num_columns, generator=generator).mul(torch.exp2(exponents)).to(DEVICE)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("form", ["rows", "turned", "some columns", "every other column"])
+def test_halves(sizes: tuple[int, int], form: str) -> None:
+    table = table_of(*sizes)
+    table = {
+        "rows": table,
+        "turned": table.T,
+        "some columns": table[:, : sizes[1] // 2],
+        "every other column": table[:, ::2],
+    }[form]
+    found, expected = halves(table), halves_by_torch(table)
+    if DEVICE.type == "cuda":  # Triton's interpreter cuts bits off instead of rounding
+        assert torch.equal(found.high, expected.high)
+        assert torch.equal(found.low, expected.low)
+    together = found.high.double() + found.low.double()
+    bound = 2.0**-17 if DEVICE.type == "cuda" else 2.0**-14
+    assert bool(((together - table.double()).abs() <= bound * table.double().abs()).all())
+    assert torch.equal(found.T.low, found.low.T)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_small_products_are_plain(precision: Precision) -> None:
+    a, b = table_of(5, 4).bfloat16().float(), table_of(4, 3).bfloat16().float()
+    torch.testing.assert_close(gradient_product(a, b, precision), a @ b)
+    torch.testing.assert_close(Factor(b, precision).T.times(a.T), b.T @ a.T)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rows", "middle", "columns"), [(256, 300, 257), (1000, 5000, 512), (2000, 256, 300)])
+def test_large_products_are_exact_to_1e5(rows: int, middle: int, columns: int) -> None:
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    a, b = (torch.randn(*size, generator=generator, device=DEVICE) for size in ((rows, middle), (middle, columns)))
+    shared, expected = Factor(a, "highest"), a.double() @ b.double()
+    for found in (gradient_product(a, b, "highest"), shared.times(b), gradient_product(b.T, a.T, "highest").T):
+        assert float((found - expected).norm() / expected.norm()) < 1e-5
+    back = a.double().T @ expected
+    assert float((shared.T.times(expected.float()) - back).norm() / back.norm()) < 1e-5
+    plain = a.bfloat16().double() @ b.bfloat16().double()
+    assert float((plain - expected).norm() / expected.norm()) > 1e-3
