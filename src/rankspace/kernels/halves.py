@@ -12,7 +12,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-NUMBERS = 8192  # of a program
+NUMBERS = 4096  # of a program: 16 of a thread
 WIDEST = 1024
 
 
@@ -37,7 +37,8 @@ def halves(table: Float[Tensor, "row column"]) -> Halves:
         width = min(WIDEST, triton.next_power_of_2(num_columns))
         rows = NUMBERS // width
         grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, width))
-        _halves[grid](table, high, low, num_rows, num_columns, table.stride(0), padded, ROWS=rows, WIDTH=width)
+        strides = table.stride(0), padded
+        _halves[grid](table, high, low, num_rows, num_columns, *strides, ROWS=rows, WIDTH=width, num_warps=8)
     return Halves(high, low)
 
 
