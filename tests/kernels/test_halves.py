@@ -7,7 +7,7 @@ pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
 from rankspace.inference.links import Precision
-from rankspace.inference.slopes import Factor, gradient_product
+from rankspace.inference.gradient_products import Factor
 from rankspace.kernels.halves import halves, halves_by_torch
 
 SIZES = [(1, 1), (3, 5), (40, 1025), (9, 16), (1030, 7), (0, 4), (4, 0)]
@@ -42,8 +42,8 @@ def test_halves(sizes: tuple[int, int], form: str) -> None:
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 def test_small_products_are_plain(precision: Precision) -> None:
     a, b = table_of(5, 4).bfloat16().float(), table_of(4, 3).bfloat16().float()
-    torch.testing.assert_close(gradient_product(a, b, precision), a @ b)
-    torch.testing.assert_close(Factor(b, precision).T.times(a.T), b.T @ a.T)
+    torch.testing.assert_close(Factor.of(a, precision).times(b), a @ b)
+    torch.testing.assert_close(Factor.of(b, precision).T.times(a.T), b.T @ a.T)
 
 
 @pytest.mark.gpu
@@ -51,8 +51,8 @@ def test_small_products_are_plain(precision: Precision) -> None:
 def test_large_products_are_exact_to_1e5(rows: int, middle: int, columns: int) -> None:
     generator = torch.Generator(DEVICE).manual_seed(0)
     a, b = (torch.randn(*size, generator=generator, device=DEVICE) for size in ((rows, middle), (middle, columns)))
-    shared, expected = Factor(a, "highest"), a.double() @ b.double()
-    for found in (gradient_product(a, b, "highest"), shared.times(b), gradient_product(b.T, a.T, "highest").T):
+    shared, expected = Factor.of(a, "highest"), a.double() @ b.double()
+    for found in (shared.times(b), shared.times(Factor.of(b, "highest")), Factor.of(b.T, "highest").times(a.T).T):
         assert float((found - expected).norm() / expected.norm()) < 1e-5
     back = a.double().T @ expected
     assert float((shared.T.times(expected.float()) - back).norm() / back.norm()) < 1e-5

@@ -121,7 +121,13 @@ def test_residual_sums(sizes: tuple[int, int]) -> None:
         found = passed_back(y, second, source, torch.float32)
         expected = passed_back_by_torch(y, second, source, torch.float32)
         for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)  # sums of 300 numbers of either sign
+            if other is not None:  # sums are of 300 numbers of either sign
+                torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        halved = passed_back(y, second, source, torch.float32, halved=True)
+        assert halved.low is not None
+        whole = halved.passed.double() + halved.low.double()
+        torch.testing.assert_close(whole, expected.passed.double(), rtol=2.0**-14, atol=0.0)
+        torch.testing.assert_close(halved.sums, expected.sums, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.gpu

@@ -8,6 +8,8 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.kernels.halves import halves_by_torch
+
 BLOCK = 2048
 NUMBERS = 4096  # of a program at a time
 TILES = 4  # of a program
@@ -39,6 +41,7 @@ class Passed(NamedTuple):
 
     total: Float[Tensor, "row size"]  # of what it is added to
     passed: Float[Tensor, "row size"]  # zero where the rectifier is; an operand of products
+    low: Float[Tensor, "row size"] | None  # what rounding left of `passed`, if that is asked for
     sums: Float[Tensor, "size"]  # of `passed` over rows, before it is rounded
 
 
@@ -47,9 +50,10 @@ def passed_back(
     second: Float[Tensor, "row size"] | None,
     source: Float[Tensor, "row size"] | None,
     dtype: torch.dtype,
+    halved: bool = False,
 ) -> Passed:
     """total = first + second, in some dtype; passed = total, before it is rounded, where the source is positive, and
-    everywhere without one.
+    everywhere without one. If it is to be halved, `passed` and `low` are its halves (`kernels/halves.py`).
 
     `sums` come from parts of the rows that are put together in a fixed order.
     """
@@ -58,7 +62,8 @@ def passed_back(
     rows = max(1, NUMBERS // width)
     programs = triton.cdiv(num_rows, rows * TILES)
     total = first if second is None else torch.empty_like(first, dtype=dtype)
-    passed = torch.empty_like(first, dtype=dtype)
+    passed = torch.empty_like(first, dtype=torch.bfloat16 if halved else dtype)
+    low = torch.empty_like(passed) if halved else None
     sums = first.new_empty(programs, size, dtype=torch.float32)
     _passed_back[(programs,)](
         first,
@@ -66,16 +71,18 @@ def passed_back(
         first if source is None else source,
         total,
         passed,
+        passed if low is None else low,
         sums,
         num_rows,
         size,
         SECOND=second is not None,
         MASKED=source is not None,
+        HALVED=halved,
         ROWS=rows,
         WIDTH=width,
         TILES=TILES,
     )
-    return Passed(total, passed, sums.sum(0))
+    return Passed(total, passed, low, sums.sum(0))
 
 
 @triton.jit
@@ -86,11 +93,13 @@ def _passed_back(
     source,
     total,
     passed,
+    low,
     sums,
     num_rows,
     size,
     SECOND: tl.constexpr,
     MASKED: tl.constexpr,
+    HALVED: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
     TILES: tl.constexpr,
@@ -107,7 +116,10 @@ def _passed_back(
             tl.store(total + at, found.to(total.dtype.element_ty), mask=exists)
         if MASKED:
             found = tl.where(tl.load(source + at, mask=exists, other=0.0) > 0, found, 0.0)
-        tl.store(passed + at, found.to(passed.dtype.element_ty), mask=exists)
+        rounded = found.to(passed.dtype.element_ty)
+        tl.store(passed + at, rounded, mask=exists)
+        if HALVED:
+            tl.store(low + at, (found - rounded.to(tl.float32)).to(tl.bfloat16), mask=exists)
         added += found
     tl.store(sums + tl.program_id(0) * size + columns, tl.sum(added, 0), mask=columns < size)
 
@@ -117,8 +129,10 @@ def passed_back_by_torch(
     second: Float[Tensor, "row size"] | None,
     source: Float[Tensor, "row size"] | None,
     dtype: torch.dtype,
+    halved: bool = False,
 ) -> Passed:
     """What `passed_back` must equal."""
     total = first.float() if second is None else first.float() + second.float()
     passed = total if source is None else total.where(source > 0, 0)
-    return Passed(first if second is None else total.to(dtype), passed.to(dtype), passed.sum(0))
+    high, low = halves_by_torch(passed) if halved else (passed.to(dtype), None)
+    return Passed(first if second is None else total.to(dtype), high, low, passed.sum(0))

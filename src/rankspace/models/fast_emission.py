@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision, operand
-from rankspace.inference.slopes import Factor
+from rankspace.inference.gradient_products import Factor
 from rankspace.models.fast_products import product
 
 PORTION = 2**26  # logits computed at a time
@@ -64,14 +64,14 @@ class _LogWords(torch.autograd.Function):
         given = LogitSlopes(normaliser, slopes.contiguous(), slopes.sum(0), in_order(words))
         precision: Precision = "highest" if ctx.precision == "highest" else "medium"
         row_operands, column_operands = operand(rows, precision), operand(columns, precision)
-        columns_once, of_hidden = Factor(column_operands, precision), slopes.new_zeros(columns.shape)
+        columns_once, of_hidden = Factor.of(column_operands, precision), slopes.new_zeros(columns.shape)
         of_vocabulary, of_bias = slopes.new_empty(rows.shape), None if bias is None else torch.empty_like(bias)
         with torch.autocast(slopes.device.type, enabled=False):
             for part, logits in _portions(rows, columns, ctx.precision):
                 of_logits = torch.empty_like(logits, dtype=row_operands.dtype)
                 own = None if bias is None else bias[part]
                 sums = logit_slopes(logits, own, given, part.start, of_logits)
-                given_back = Factor(of_logits, precision)
+                given_back = Factor.of(of_logits, precision)
                 of_hidden += given_back.T.times(row_operands[part])
                 of_vocabulary[part] = given_back.times(columns_once)
                 if of_bias is not None:

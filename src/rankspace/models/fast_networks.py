@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision, operand, tf32
-from rankspace.inference.slopes import Factor
+from rankspace.inference.gradient_products import Factor, is_halved
 
 
 def residual_network(
@@ -60,19 +60,19 @@ def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
     dtype = torch.float32 if precision == "highest" else torch.bfloat16
     kept, maps = ctx.saved_tensors[: ctx.num_kept], ctx.saved_tensors[ctx.num_kept :]
     of_maps: list[Tensor] = []
-    total, added = slopes.contiguous(), None
+    total, added, halved = slopes.contiguous(), None, is_halved(slopes, precision)
     for i in range(len(maps) - 4, 0, -4):
         layer = 1 + 3 * (i - 2) // 4
         h, u, z = kept[layer : layer + 3]
-        outer = passed_back(total, added, z, dtype)
-        of_outer = Factor(outer.passed, precision)
-        inner = passed_back(of_outer.rounded_times(operand(maps[i + 2], precision)), None, u, dtype)
-        of_inner = Factor(inner.passed, precision)
+        outer = passed_back(total, added, z, dtype, halved)
+        of_outer = _factor(outer, precision)
+        inner = passed_back(of_outer.rounded_times(operand(maps[i + 2], precision)), None, u, dtype, halved)
+        of_inner = _factor(inner, precision)
         of_second = of_outer.T.times(operand(u, precision)), outer.sums
         of_maps = [of_inner.T.times(operand(h, precision)), inner.sums, *of_second, *of_maps]
         total, added = outer.total, of_inner.rounded_times(operand(maps[i], precision))
-    first = passed_back(total, added, None, dtype)
-    of_first = Factor(first.passed, precision)
+    first = passed_back(total, added, None, dtype, halved)
+    of_first = _factor(first, precision)
     of_rows, of_map = of_first.times(operand(maps[0], precision)), of_first.T.times(operand(kept[0], precision))
     return of_rows, None, of_map, first.sums, *of_maps
 
@@ -84,3 +84,12 @@ def _operands(weights: tuple[Tensor, ...], precision: Precision) -> list[Tensor]
     rounded = torch.cat([weight.flatten() for weight in weights]).bfloat16()
     parts = rounded.split([weight.numel() for weight in weights])
     return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
+
+
+def _factor(passed: Any, precision: Precision) -> Factor:
+    """What passed a rectifier, for products."""
+    if passed.low is None:
+        return Factor.of(passed.passed, precision)
+    from rankspace.kernels.halves import Halves
+
+    return Factor(precision, None, Halves(passed.passed, passed.low))

@@ -1,7 +1,7 @@
 """Matrix products of float32 tables in three precisions, each as fast as the device does it.
 
 "highest": float32 accuracy; on a GPU three tf32 products of what the operands round to and of what that leaves; for
-derivatives see `inference/slopes.py`. "high": one tf32 product. "medium": operands in bfloat16, sums in float32.
+derivatives see `inference/gradient_products.py`. "high": one tf32 product. "medium": operands in bfloat16, sums in float32.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch import Tensor
 from rankspace.inference import links
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision, operand
-from rankspace.inference.slopes import Factor
+from rankspace.inference.gradient_products import Factor
 
 WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
 SHORT = 1024  # terms of sums for which operands may be laid one after the other: they are small beside the result
@@ -59,7 +59,7 @@ class _Meeting(torch.autograd.Function):
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
         rows, others = ctx.saved_tensors
         with torch.autocast(slopes.device.type, enabled=False):
-            given = Factor(operand(slopes, ctx.precision), ctx.precision)
+            given = Factor.of(operand(slopes, ctx.precision), ctx.precision)
             of_rows = given.times(others) if ctx.needs_input_grad[0] else None
             of_others = given.T.times(rows) if ctx.needs_input_grad[1] else None
         return of_rows, of_others, None
@@ -92,9 +92,9 @@ def _three_products(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle col
 
 def _three_at_once(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"]) -> Float[Tensor, "row column"]:
     """The same three as one product of operands that lie one after the other: nothing is written but the result."""
-    (a_high, a_low), (b_high, b_low) = (_leading(table) for table in (a, b))
+    (a_high, a_low), (b_high, b_low) = (_leading(table) for table in (a, b.T))  # b is most often a table turned
     with links.tf32(a.device, allowed=True):
-        return torch.cat([a_low, a_high, a_high], 1) @ torch.cat([b_high, b_low, b_high])
+        return torch.cat([a_low, a_high, a_high], 1) @ torch.cat([b_high, b_low, b_high], 1).T
 
 
 def _leading(table: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "row column"], Float[Tensor, "row column"]]:

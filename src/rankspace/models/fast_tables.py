@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision, operand
-from rankspace.inference.slopes import Factor
+from rankspace.inference.gradient_products import Factor
 from rankspace.models.fast_products import aligned, product
 
 PORTION = 2**27  # logits computed at a time
@@ -116,5 +116,5 @@ class _Conditional(torch.autograd.Function):
         of_logits[:, count:] = 0
         softmax_rows_backward(slopes[:, :count], found[:, :count], of_logits[:, :count])
         with torch.autocast(slopes.device.type, enabled=False):
-            given = Factor(of_logits, ctx.precision)
+            given = Factor.of(of_logits, ctx.precision)
             return given.times(targets), given.T.times(sources), None, None

@@ -15,7 +15,7 @@ def make_optimiser(config: OptimiserConfig, model: nn.Module, captured: bool = F
     """Adam, or AdamW with its weight decay, in one pass over each weight. If it is to be captured in a CUDA graph, its
     learning rate is a number on the device."""
     betas, rate = (config.beta1, config.beta2), config.learning_rate
-    options: dict[str, Any] = {"fused": True, "capturable": captured}
+    options: dict[str, Any] = {"eps": config.epsilon, "fused": True, "capturable": captured}
     if captured:
         rate = torch.tensor(rate, device=next(model.parameters()).device)  # type: ignore[assignment]
     if config.name == "adamw":

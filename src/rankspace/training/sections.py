@@ -57,6 +57,7 @@ class OptimiserConfig:
     learning_rate: float = option(0.001, "at its highest", above=0)
     beta1: float = option(0.9, "decay of the mean gradient", at_least=0, below=1)
     beta2: float = option(0.999, "decay of the mean squared gradient", at_least=0, below=1)
+    epsilon: float = option(1e-8, "what is added to the root of the mean squared gradient", above=0)
     weight_decay: float = option(0.0, "of adamw", at_least=0)
     clip: float = option(0.0, "largest norm of the gradient; 0 for no limit", at_least=0)
     average: float = option(0.0, "decay of the averaged weights that are evaluated; 0 for none", at_least=0, below=1)

@@ -21,7 +21,7 @@ from rankspace.inference.backends import launching_on
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import DenseLink, FactoredLink, operand, product
 from rankspace.inference.ragged import Ragged
-from rankspace.inference.slopes import Factor
+from rankspace.inference.gradient_products import Factor
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import SpanWeights
 
@@ -216,12 +216,12 @@ class Back:
         self.precision = link.precision
         is_rounded = link.tensors[0].dtype == torch.bfloat16
         matrices = [matrix if is_rounded else matrix.T.contiguous().T for matrix in link.tensors]
-        self.factors = [Factor(matrix, link.precision) for matrix in matrices]
+        self.factors = [Factor.of(matrix, link.precision) for matrix in matrices]
 
     def __call__(self, y: Float[Tensor, "row both"], out: Float[Tensor, "row in"]) -> None:
         for factor in self.factors[:-1]:
-            y = operand(Factor(y, self.precision).times(factor), self.precision)
-        Factor(y, self.precision).times(self.factors[-1], out)
+            y = operand(Factor.of(y, self.precision).times(factor), self.precision)
+        Factor.of(y, self.precision).times(self.factors[-1], out)
 
 
 def _link_gradients(given: Any, link: KernelLink, chart: Any, above: Any, unit: Tensor) -> tuple[Tensor, ...]:
@@ -244,7 +244,7 @@ def _products(link: KernelLink, alpha: Tensor, of_children: Tensor) -> tuple[Ten
     """Derivatives of the padded link."""
     precision = link.precision
     if isinstance(link, DenseLink):
-        return (Factor(of_children, precision).T.times(alpha),)
+        return (Factor.of(of_children, precision).T.times(alpha),)
     middle, back = product(alpha, link.first.T, precision), product(of_children, link.second, precision)
     of_second = product(of_children.T, operand(middle, precision), precision)
     return of_second, product(operand(back, precision).T, alpha, precision)
