@@ -6,8 +6,8 @@ import torch
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
-from rankspace.inference.links import Precision
 from rankspace.inference.gradient_products import Factor
+from rankspace.inference.links import Precision
 from rankspace.kernels.halves import halves, halves_by_torch
 
 SIZES = [(1, 1), (3, 5), (40, 1025), (9, 16), (1030, 7), (0, 4), (4, 0)]

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import Precision, operand
 from rankspace.inference.gradient_products import Factor
+from rankspace.inference.links import Precision, operand
 from rankspace.models.fast_products import product
 
 PORTION = 2**26  # logits computed at a time

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import Precision, operand, tf32
 from rankspace.inference.gradient_products import Factor, is_halved
+from rankspace.inference.links import Precision, operand, tf32
 
 
 def residual_network(

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rankspace.inference import links
 from rankspace.inference.differentiation import first_derivatives_only
-from rankspace.inference.links import Precision, operand
 from rankspace.inference.gradient_products import Factor
+from rankspace.inference.links import Precision, operand
 
 WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
 SHORT = 1024  # terms of sums for which operands may be laid one after the other: they are small beside the result

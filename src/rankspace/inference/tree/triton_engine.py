@@ -19,9 +19,9 @@ from torch.nn.functional import pad
 from rankspace.inference.aside import Aside
 from rankspace.inference.backends import launching_on
 from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import DenseLink, FactoredLink, operand, product
 from rankspace.inference.ragged import Ragged
-from rankspace.inference.gradient_products import Factor
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import SpanWeights
 
