@@ -15,7 +15,7 @@ from rankspace.bench import pages
 HERE = Path(__file__).parent
 RESULTS, DOCS = HERE / "results", HERE.parent / "docs"
 PAGE = DOCS / "results.md"
-NAMES = ("hmm-table2", "hmm-table3", "pcfg-table1", "pcfg-figure6", "craft-small")
+NAMES = ("hmm-table2", "hmm-recipe", "hmm-table3", "pcfg-table1", "pcfg-figure6", "precision", "craft-small")
 SYNTHETIC = "synthetic"  # data that stand in for others, with figures that mean nothing
 BOUNDS = {
     "left_branching": "left-branching",
@@ -249,7 +249,7 @@ def _save(plot: Any, drawing: Any, file: Path) -> None:
 
 DRAWN: dict[str, Callable[[dict[str, Any], Path], None]] = {"hmm-table2": draw_learning, "pcfg-figure6": draw_sizes}
 BLOCKS: dict[str, pages.Block] = {
-    f"experiment-{name}": (f"experiment-{name}", chain_block if name.startswith("hmm") else tree_block)
+    f"experiment-{name}": (f"experiment-{name}", chain_block if name.startswith(("hmm", "precision")) else tree_block)
     for name in NAMES
 }
 

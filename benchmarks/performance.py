@@ -28,6 +28,7 @@ COLUMNS = (
     "error of log p",
     "of gradients",
     "of GEMM rate",
+    "of copy rate",
 )
 RECORD, CHART, STEP = "gpu-h200", "tree-chart-h200", "rank-hmm-step-h200"
 AXES = {"length": "words in a sentence", "rank": "rank", "batch": "sentences in a batch"}
@@ -41,7 +42,7 @@ and {peak:.1f} GB, {faster:.0f} times less time than the fastest published imple
 
 STEPS = """\
 {device}, torch {torch}, Triton {triton}, {date}, commit {commit}. Products of square matrices reach fp32 {fp32:.0f},
-tf32 {tf32:.0f} and bf16 {bf16:.0f} TFLOP/s there, a copy {copy:.2f} TB/s.
+tf32 {tf32:.0f} and bf16 {bf16:.0f} TFLOP/s there, a copy {copy:.2f} TB/s. {note}
 
 {columns}
 {rows}
@@ -101,6 +102,7 @@ def steps(found: dict[str, Any]) -> str:
     peaked = "".join(peaked_text(row) for row in found["rows"] if "peaked_error" in row)
     columns = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
     given = {"columns": columns, "rows": rows, "peers": "; ".join(peers), "peaked": peaked}
+    given["note"] = found.get("note", "")
     return STEPS.format(**given, **{name: found[name] for name in names}, **found["rates"])
 
 
@@ -112,7 +114,7 @@ def peaked_text(row: dict[str, Any]) -> str:
 def step_cells(row: dict[str, Any]) -> list[str]:
     start = [f"`{row['model']}` {row['sizes']}", row["batch"], row["precision"]]
     if row["wrong"]:
-        return [*start, f"not timed: {row['wrong']}", *[""] * 9]
+        return [*start, f"not timed: {row['wrong']}", *[""] * 10]
     peer = row["peer"] or {"milliseconds": None, "gigabytes": None}
     return [
         *start,
@@ -126,6 +128,7 @@ def step_cells(row: dict[str, Any]) -> list[str]:
         f"{row['log_p_error']:.0e}",
         f"{row['gradient_error']:.0e}",
         f"{row['gemm_fraction']:.0%}",
+        f"{row['copy_fraction']:.0%}",
     ]
 
 

@@ -15,9 +15,9 @@ import torch
 
 from rankspace.bench import gpu, gpu_parse, gpu_step, gpu_training
 from rankspace.bench.device_clock import captured, median_ms, product_rate, rates, release
-from rankspace.bench.gpu_flops import FORMULAS, num_spans, step_flops
 from rankspace.bench.gpu_rows import NAMES, ROWS, Row, chosen, small, spread_lengths, swept
 from rankspace.bench.gpu_training import Stopwatch
+from rankspace.bench.gpu_work import FORMULAS, Product, num_spans, step_bytes, step_flops
 from rankspace.bench.operations import operations
 from rankspace.cli import main
 from rankspace.cli.bench_gpu_table import cells, parse_line, show_gpu, training_line
@@ -117,8 +117,21 @@ class TestFlops:
         assert step_flops(row) == pytest.approx(counted, rel=0.06)
 
     def test_spans(self) -> None:
-        assert num_spans((2, 3, 1)) == 0 + 2
-        assert num_spans((40,)) == 779
+        assert num_spans((2, 3, 1), 2) == 0 + 2
+        assert sum(num_spans((40,), width) for width in range(2, 41)) == 779
+
+    def test_bytes_are_those_of_operands_and_results(self) -> None:
+        assert Product(2, 3, 5).numbers == 6 + 15 + 10
+        assert Product(2, 3, 5, times=4).flops == 4 * 60
+        row = replace(ROW["rank-hmm"], settings={"states": 8, "rank": 4, "size": 2}, lengths=(2,), vocabulary=6)
+        tables, words = 2 * (8 * 2 + 2 * 4 + 8 * 4), 4 * 2 + 2 * 6 + 4 * 6
+        networks = 5 * (6 * 2 + 4 + 6 * 2) + 5 * (8 * 2 + 4 + 8 * 2)
+        link, steps = 4 * 8 + 8 * 4 + 4 * 4, 2 * (4 + 16 + 4)
+        through_link = (4 * 2 + 2 * 4 + 4 * 4) + 2 * link
+        through_tokens = 2 * ((2 * 4 + 4 * 8 + 2 * 8) + (4 * 2 + 2 * 8 + 4 * 8))
+        assert step_bytes(row) in [
+            2 * (3 * (tables + words + networks) + link + 2 * steps + back) for back in (through_link, through_tokens)
+        ]
 
     def test_fractions_are_of_the_rate_of_the_precision(self) -> None:
         found: Any = {"fp32": 50.0, "tf32": 400.0, "bf16": 800.0, "copy": 4.0}
@@ -154,6 +167,37 @@ class TestErrors:
         found = gpu_step.measure(small(ROW["tn-pcfg"]), CPU, 1)
         assert found["wrong"].startswith("log p is off by ")
         assert "milliseconds" not in found
+
+    def test_a_step_with_wrong_gradients_is_not_timed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        right, factors = gpu_step._gradients, iter((-3.0, 1.0))  # of the step, of float64
+
+        def scaled(*given: Any) -> Any:
+            factor = next(factors)
+            return {name: factor * each for name, each in right(*given).items()}
+
+        monkeypatch.setattr(gpu_step, "_gradients", scaled)
+        found = gpu_step.measure(small(ROW["tn-pcfg"]), CPU, 1)
+        assert found["wrong"] == "gradients are off by 4.0e+00 of their norm, more than 2e-02"
+        assert "milliseconds" not in found
+
+    @pytest.mark.parametrize(("error", "expected"), [(1e-3, ""), (float("nan"), "nan"), (0.5, "5.0e-01")])
+    def test_why_gradients_are_wrong(self, error: float, expected: str) -> None:
+        found = gpu_step.why_gradients_are_wrong(error, 2e-2)
+        assert found == (expected and f"gradients are off by {expected} of their norm, more than 2e-02")
+
+    def test_sharp_logits_may_not_lose_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = gpu_step._log_prob
+
+        def losing(model: Any, sentences: Any) -> Any:
+            log_p, lost = whole(model, sentences)
+            return log_p, lost | sharp[0]
+
+        sharp = [False]
+        monkeypatch.setattr(gpu_step, "_log_prob", losing)
+        row = replace(small(ROW["rank-pcfg"]), precision="highest", peaked=True)
+        assert gpu_step._compared(row, CPU, gpu_step.SHARPNESS)["wrong"] == ""
+        sharp[0] = True
+        assert gpu_step._compared(row, CPU, gpu_step.SHARPNESS)["wrong"] == "3 of 3 sentences were lost"
 
     def test_lack_of_memory_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def no_memory(*_: object) -> None:
@@ -293,12 +337,12 @@ class TestRecords:
         assert made_up(row=ROW["length-400"])["faster"] is None
 
     def test_cells(self) -> None:
-        fraction = f"{made_up()['gemm_fraction']:.0%}"
-        assert cells(made_up()) == ["high", "5.25 / 6.5", "20.0", "1.25 / 1.5", "2.0e-03", fraction]
+        fraction, copied = f"{made_up()['gemm_fraction']:.0%}", f"{made_up()['copy_fraction']:.0%}"
+        assert cells(made_up()) == ["high", "5.25 / 6.5", "20.0", "1.25 / 1.5", "2.0e-03", fraction, copied]
         assert cells(made_up(way="eager"))[0] == "high, eager"
         assert cells(made_up(wrong="1 of 2 sentences were lost"))[1] == "wrong"
         no_memory = {"wrong": "out of memory", "precision": "high"}
-        assert cells(no_memory) == ["high", "wrong", "", "", "", ""]
+        assert cells(no_memory) == ["high", "wrong", "", "", "", "", ""]
 
     def test_lines(self) -> None:
         found = {"sentences": 2416, "words": 51233, "precision": "high", "wrong": "out of memory"}
@@ -378,4 +422,4 @@ class TestPages:
 
     def test_tables_have_as_many_cells_in_every_line(self, pages: dict[str, Any]) -> None:
         lines = [line for line in pages["steps"](self.record()).splitlines() if line.startswith("|")]
-        assert {line.count("|") for line in lines} == {14}
+        assert {line.count("|") for line in lines} == {15}

@@ -31,9 +31,16 @@ class MissingExtraError(RankspaceError):
 
 def is_lack_of_memory(error: BaseException) -> bool:
     """Whether an error tells of too little memory. torch has no class of its own for that on a CPU; its other errors
-    that speak of memory are none of this kind."""
+    that speak of memory are none of this kind.
+
+    An error of torch that took the place of such a one tells of it too: a CUDA graph whose capture ran out of memory
+    cannot be ended, and raises that.
+    """
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(
-        words in str(error) for words in ("out of memory", "allocate memory", "not enough memory")
-    )
+    if not isinstance(error, RuntimeError):
+        return False
+    if any(words in str(error) for words in ("out of memory", "allocate memory", "not enough memory")):
+        return True
+    replaced = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return replaced is not None and is_lack_of_memory(replaced)

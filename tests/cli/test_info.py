@@ -66,6 +66,17 @@ class TestRun:
         assert ["preprocessing", *options.split()] in rows
         assert ["last", "7", "whole"] in rows
 
+    def test_precision(self, command: Run, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "run", "direct", of="hmm", states=2, eos=1)
+        card = json.loads((run / "card.json").read_text())
+        assert ["precision", "auto"] in [line.split() for line in command("info", str(run)).result.splitlines()]
+        both = [{"step": 0, "precision": "medium"}, {"step": 1200, "precision": "highest"}]
+        for told, expected in ((both[:1], "medium"), (both, "medium, highest after step 1,200")):
+            (run / "card.json").write_text(json.dumps({**card, "precision": told}))
+            rows = [line.split() for line in command("info", str(run)).result.splitlines()]
+            assert ["precision", *expected.split()] in rows
+            assert json.loads(command("info", str(run), "--json").result)["precision"] == told
+
     def test_no_row_is_empty(self, command: Run, tmp_path: Path) -> None:
         run = make_run(tmp_path / "run", "direct", of="hmm", states=2, eos=1)
         card = json.loads((run / "card.json").read_text())

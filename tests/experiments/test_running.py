@@ -53,6 +53,7 @@ def test_a_row_of_each_table(tmp_path: Path, name: str, row: str, splits: list[s
     assert "data.source" not in entry["config"]
     [run] = entry["runs"]
     assert (run["seed"], run["state"], len(run["evaluations"])) == (1, "finished", 2)
+    assert (entry["config"]["run.precision"], run["precision"]) == ("auto", [{"step": 0, "precision": "highest"}])
     assert list(run["scores"]) == splits
     assert all(0 < each["elapsed"] <= run["seconds"] for each in run["evaluations"])
     has_trees = [split for split in splits if "s_f1" in run["scores"][split]]
@@ -88,6 +89,21 @@ def test_a_stopped_row_goes_on_to_the_same_weights(tmp_path: Path) -> None:
         assert all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
     for mine, others in zip(whole["rows"], found.record["rows"], strict=True):
         assert mine["runs"][0]["scores"] == others["runs"][0]["scores"]
+
+
+def test_a_row_goes_on_in_the_precision_it_was_begun_in(tmp_path: Path) -> None:
+    asked = request(tmp_path, "hmm-table3", "states-12")
+    run_table(asked, minutes=1e-9)
+    file = tmp_path / "quick/hmm-table3/synthetic/states-12/seed-1/config.toml"
+    text = file.read_text()
+    file.write_text(text.replace('precision = "auto"', 'precision = "medium"'))
+    [row] = run_table(asked).record["rows"]
+    assert (row["runs"][0]["state"], row["config"]["run.precision"]) == ("finished", "medium")
+
+
+def test_a_row_has_the_precision_it_says(tmp_path: Path) -> None:
+    [row] = run_table(request(tmp_path, "precision", "hmm-medium", seeds=(1,))).record["rows"]
+    assert row["runs"][0]["precision"] == [{"step": 0, "precision": "medium"}]
 
 
 def test_time_ends_a_run_after_its_step(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rankspace.experiments.toy import NUM_SENTENCES, toy_row
 from rankspace.models import MODELS
 from rankspace.training import preset_names
 
-NAMES = ("craft-small", "hmm-table2", "hmm-table3", "pcfg-figure6", "pcfg-table1")
+NAMES = ("craft-small", "hmm-recipe", "hmm-table2", "hmm-table3", "pcfg-figure6", "pcfg-table1", "precision")
 ROWS = [(table, row.name) for table in NAMES for row in load_table(table).rows]
 FOLDER = Path(tables.__file__).parent
 

@@ -15,8 +15,8 @@ from rankspace.kernels.chain_ends import (
     ends_by_torch,
     lay_words,
     lay_words_by_torch,
-    smallest_outputs,
-    smallest_outputs_by_torch,
+    predictions,
+    predictions_by_torch,
 )
 from rankspace.kernels.chain_steps import first_step, linked_step, linked_step_by_torch, step, step_by_torch
 from rankspace.kernels.chain_steps_back import (
@@ -118,15 +118,18 @@ def test_steps(rank: int) -> None:
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_smallest_outputs(rank: int) -> None:
-    """Zeros of the start are no loss."""
+def test_predictions(rank: int) -> None:
+    """Zeros of the start are no loss; a word that nothing leads to has no share."""
     chain = filled_chain(rank, LENGTHS[rank])
     chain.outputs[0, rank // 2] = 0
     chain.outputs[-1, rank // 2] = 0
-    found = smallest_outputs(chain)
-    assert torch.equal(found, smallest_outputs_by_torch(chain))
-    assert float(found[-1]) == 0
-    assert float(found[0]) > 0
+    chain.words[-2] = 0
+    found, expected = predictions(chain), predictions_by_torch(chain)
+    assert torch.equal(found.smallest, expected.smallest)
+    torch.testing.assert_close(found.log_share, expected.log_share, rtol=1e-6, atol=1e-7)
+    assert float(found.smallest[-1]) == 0
+    assert float(found.smallest[0]) > 0
+    assert float(found.log_share[-2]) == -math.inf
 
 
 def slopes_of(chain: Chain) -> Slopes:

@@ -28,9 +28,17 @@ def seed_of(number: int) -> Tensor:
     return torch.tensor(number, dtype=torch.int64, device=DEVICE)
 
 
-def new_model(start: Start, states: int, rank: int, dropout: float = 0.0, scale: float = 1.5, size: int = 8) -> RankHMM:
+def new_model(
+    start: Start,
+    states: int,
+    rank: int,
+    dropout: float = 0.0,
+    scale: float = 1.5,
+    size: int = 8,
+    vocabulary: int = VOCABULARY,
+) -> RankHMM:
     torch.manual_seed(states + rank)
-    model = RankHMM(VOCABULARY, states, rank, size, dropout, start)
+    model = RankHMM(vocabulary, states, rank, size, dropout, start)
     with torch.no_grad():
         for parameter in (model.from_states, model.to_states, model.ranks, model.emitters):
             parameter.normal_().mul_(scale)
@@ -83,6 +91,18 @@ def test_equals_the_torch_engine(start: Start, lengths: tuple[int, ...], states:
     torch.testing.assert_close(log_p, expected_log_p, rtol=1e-6, atol=1e-4)
     assert not bool(lost.any())
     assert relative_errors(found, gradients(double, expected_log_p)) < 1e-4
+
+
+@pytest.mark.parametrize(("rank", "scale"), [(3, 0.0), (7, 0.0), (7, 0.7), (7, 2.0)])
+@pytest.mark.parametrize("precision", ["highest", "medium"])
+def test_all_sentences_have_probability_one(precision: Precision, rank: int, scale: float) -> None:
+    """Also where all entries of a table are rounded the same way: with a scale of zero tables are uniform."""
+    model = new_model("ranks", 11, rank, scale=scale, vocabulary=4).eval()
+    sentences = torch.cartesian_prod(*[torch.arange(4, device=DEVICE)] * 3)
+    lengths = (3,) * len(sentences)
+    log_p, lost = rank_hmm_log_prob(model, sentences, ragged(lengths, DEVICE), precision, seed_of(0))
+    assert not bool(lost.any())
+    assert float(log_p.detach().exp().sum()) == pytest.approx(1, abs=3e-6)
 
 
 @pytest.mark.parametrize("start", ["states", "ranks"])

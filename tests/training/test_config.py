@@ -83,6 +83,7 @@ def test_whole_numbers_will_do_for_others() -> None:
         ("optimiser.learning_rate", "fast", "optimiser.learning_rate is 'fast'; give a number."),
         ("optimiser.beta1", 1.0, "optimiser.beta1 is 1.0; give at least 0 and less than 1."),
         ("optimiser.name", "sgd", "optimiser.name is 'sgd'; give one of 'adam', 'adamw', 'em'."),
+        ("run.precision", "low", "run.precision is 'low'; give one of 'auto', 'highest', 'high', 'medium'."),
         ("run.epochs", 2.5, "run.epochs is 2.5; give a whole number."),
         ("run.epochs", True, "run.epochs is True; give a whole number."),
         ("batches.padded", 1, "batches.padded is 1; give true or false."),

@@ -44,7 +44,9 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, steps: list[int]) -> None:
     for kind in (GradientStep, EMStep):
         whole: Any = kind.__call__
 
-        def dying(step: Any, shares: Sequence[Share], learning_rate: float, whole: Any = whole) -> None:
+        def dying(
+            step: Any, shares: Sequence[Share], learning_rate: float, meanwhile: Task, whole: Any = whole
+        ) -> None:
             whole(step, shares, learning_rate, meanwhile)
             if step.watch._recent[-1].step in steps:
                 steps.remove(step.watch._recent[-1].step)
@@ -294,6 +296,29 @@ def test_more_epochs(tmp_path: Path) -> None:
     assert train(more, path, resume=True, device="cpu", data=data()).results["epochs"] == 2
     run(tmp_path / "whole", more)
     assert_same(tmp_path / "whole", path)
+
+
+def test_auto_decides_anew_and_the_card_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a run goes on, on another device; a run that has no more steps to make decides nothing."""
+    path, told = tmp_path / "run", []
+    for precision, steps in [("medium", 2), ("medium", 3), ("highest", 5), ("medium", 5), ("medium", 6)]:
+        monkeypatch.setattr("rankspace.training.runs.decided_precision", lambda *_, found=precision: found)
+        run(path, config(CHAIN, run__max_steps=steps))
+        told.append([(each["step"], each["precision"]) for each in RunDirectory.open(path).card["precision"]])
+    changed = [(0, "medium"), (3, "highest")]
+    assert told == [changed[:1], changed[:1], changed, changed, [*changed, (5, "medium")]]
+    assert 'precision = "auto"' in RunDirectory.open(path).config
+
+
+def test_a_precision_whose_steps_are_lost_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, chosen = tmp_path / "run", config(CHAIN, run__max_steps=4)
+    with monkeypatch.context() as patched:
+        patched.setattr("rankspace.training.runs.decided_precision", lambda *_: "medium")
+        kill_at(patched, [1])
+        with pytest.raises(KilledError):
+            train(chosen, path, device="cpu", data=data())
+    run(path, chosen)
+    assert RunDirectory.open(path).card["precision"] == [{"step": 0, "precision": "highest"}]
 
 
 def test_what_may_not_change(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from rankspace.training.epochs import Epochs, Share
 from rankspace.training.evaluator import Evaluated, Evaluator
 from rankspace.training.keeping import Keeper, draw_curves
 from rankspace.training.loop import Trainer
-from rankspace.training.machine import enough_memory
+from rankspace.training.machine import decided_precision, enough_memory
 from rankspace.training.optimisers import Schedule
 from rankspace.training.processes import Processes
 from rankspace.training.progress import Quiet
@@ -360,19 +360,59 @@ def test_the_weight_of_the_divergence_rises() -> None:
     assert seen == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
-def test_the_precision_reaches_model_and_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+# Precision.
+
+
+@pytest.mark.parametrize(
+    ("asked", "precision"), [("auto", "highest"), ("highest", "highest"), ("high", "high"), ("medium", "medium")]
+)
+def test_the_precision_reaches_model_and_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, precision: str
+) -> None:
+    """Of steps and of evaluations between them; the best checkpoint is tested in the highest in the end."""
     seen = []
-    whole = GradientStep.__call__
+    step_whole, evaluation_whole = GradientStep.__call__, Evaluator.__call__
 
     def spying(step: GradientStep, shares: Sequence[Share], learning_rate: float, meanwhile: Task) -> None:
-        seen.append((step.model.options["precision"], torch.get_float32_matmul_precision()))
-        whole(step, shares, learning_rate, meanwhile)
+        seen.append(("step", step.model.options["precision"], torch.get_float32_matmul_precision()))
+        step_whole(step, shares, learning_rate, meanwhile)
+
+    def spying_too(evaluator: Evaluator, model: Model) -> Evaluated:
+        split = next(name for name in ("valid", "test") if evaluator.corpus is data()[name])
+        seen.append((split, model.options["precision"], torch.get_float32_matmul_precision()))
+        return evaluation_whole(evaluator, model)
 
     monkeypatch.setattr(GradientStep, "__call__", spying)
-    trained(tmp_path / "run", config(run__max_steps=1, run__precision=precision))
-    assert seen == [(precision, precision)]
+    monkeypatch.setattr(Evaluator, "__call__", spying_too)
+    trained(tmp_path / "run", config(run__max_steps=1, run__precision=asked))
+    assert seen == [
+        ("step", precision, precision),
+        ("valid", precision, precision),
+        ("test", "highest", "highest"),
+    ]
     assert torch.get_float32_matmul_precision() == "highest"
+    assert RunDirectory.open(tmp_path / "run").card["precision"] == [{"step": 0, "precision": precision}]
+    assert rankspace.load(tmp_path / "run").model.options == {}
+
+
+def test_the_test_result_is_that_of_the_loaded_model_whatever_the_run_had(tmp_path: Path) -> None:
+    results = trained(tmp_path / "run", config(run__max_steps=3, run__precision="medium")).results
+    model = rankspace.load(tmp_path / "run").model
+    for split, is_same in (("test", True), ("valid", False)):
+        found = Evaluator(data()[split], model.KIND, Processes())(model).perplexity.perplexity
+        assert (found == results["best" if split == "valid" else split]["perplexity"]) == is_same
+
+
+@pytest.mark.parametrize(
+    ("device", "has_kernels", "expected"),
+    [("cuda", True, "medium"), ("cuda", False, "highest"), ("cpu", True, "highest"), ("cpu", False, "highest")],
+)
+def test_what_auto_decides(monkeypatch: pytest.MonkeyPatch, device: str, has_kernels: bool, expected: str) -> None:
+    model = built(config())
+    monkeypatch.setattr(type(model), "can_be_captured", lambda *_: has_kernels)
+    assert config().run.precision == "auto"
+    assert decided_precision("auto", model, torch.device(device)) == expected
+    assert decided_precision("high", model, torch.device(device)) == "high"
 
 
 # EM.

@@ -12,8 +12,8 @@ import torch
 
 from rankspace.bench import gpu_parse, gpu_step, gpu_training
 from rankspace.bench.device_clock import Rate, product_rate, rates, release
-from rankspace.bench.gpu_flops import step_flops
 from rankspace.bench.gpu_rows import PARSE, ROWS, SWEEPS, TRAINING, Row, small, swept
+from rankspace.bench.gpu_work import step_bytes, step_flops
 from rankspace.bench.measurement import circumstances
 from rankspace.inference.links import Precision
 
@@ -92,12 +92,14 @@ def run(job: Job, device: torch.device, tick: Callable[[Record], None] = lambda 
 
 
 def step_record(row: Row, found: dict[str, Any], device_rates: dict[Rate, float]) -> dict[str, Any]:
-    """A row with what was measured of it, beside its limits, its peer and the rate of products in its precision."""
+    """A row with what was measured of it, beside its limits, its peer and the rates of products in its precision and of
+    a copy."""
     flops, milliseconds = step_flops(row), found.get("milliseconds")
     result = {**asdict(row), "settings": dict(row.settings), "batch": row.batch, "gflop": flops / 1e9, **found}
     if milliseconds is None:
         return result
     result["gemm_fraction"] = flops / 1e9 / milliseconds / product_rate(row.precision, device_rates)
+    result["copy_fraction"] = 1e3 * step_bytes(row) / milliseconds / 1e12 / device_rates["copy"]
     result["faster"] = row.peer.milliseconds / milliseconds if row.peer else None
     result["smaller"] = row.peer.gigabytes / found["peak_gb"] if row.peer and found["peak_gb"] else None
     result["reached"] = _reached(row, found)

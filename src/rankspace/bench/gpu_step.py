@@ -1,6 +1,7 @@
 """A training step of `rankspace bench gpu`: compared with float64 first, and timed only if it is right."""
 
 import math
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Literal, NamedTuple
 
@@ -11,12 +12,16 @@ from torch import Tensor
 from rankspace.bench.device_clock import Program, captured, forget_peak, median_ms, peak_gb, release
 from rankspace.bench.gpu_rows import Row
 from rankspace.errors import is_lack_of_memory
+from rankspace.inference.links import Precision
 from rankspace.models import Model, create
 from rankspace.training.machine import matmul_precision
 
 Way = Literal["graph", "eager"]
 
 LIMIT = 1e-2  # of |d log p| at 40 words, in proportion for more; what is asked of "high" and "medium"
+# Of the gradient of all weights, relative. A rectifier whose input rounds to the other side of zero passes a gradient
+# that it should not, or none: one of the millions of the networks is some 1e-4 of it.
+GRADIENT_LIMITS: Mapping[Precision, float] = {"highest": 5e-4, "high": 2e-2, "medium": 2e-2}
 SHARPNESS = 6.0
 # What logits are linear in: these times 6 are logits times 6.
 SCALES = {
@@ -87,13 +92,14 @@ def errors(row: Row, device: torch.device) -> dict[str, Any]:
     if row.peaked and not found["wrong"]:
         release(device)
         peaked = _compared(row, device, SHARPNESS)
-        found |= {"peaked_error": peaked["log_p_error"], "peaked_lost": peaked["lost"]}
+        found |= {f"peaked_{name}": peaked[name] for name in ("gradient_error", "lost")}
+        found["peaked_error"] = peaked["log_p_error"]
         found["wrong"] = peaked["wrong"] and f"logits times {SHARPNESS:g}: {peaked['wrong']}"
     return found
 
 
 def _compared(row: Row, device: torch.device, sharpness: float) -> dict[str, Any]:
-    """Sentences that are lost count as errors, unless logits are sharp: then they are done again when training."""
+    """Sentences that are lost count as errors, unless logits are sharp: then some may be done again when training."""
     model, sentences = new_model(row, device, sharpness).eval(), Sentences.of(row, device)
     log_p, lost = _log_prob(model, sentences)
     found = _gradients(model, log_p, lost)
@@ -104,13 +110,15 @@ def _compared(row: Row, device: torch.device, sharpness: float) -> dict[str, Any
     expected_log_p = reference.log_prob(sentences.words, sentences.lengths)
     expected = _gradients(reference, expected_log_p, lost)
     differences = (log_p - expected_log_p.detach()).abs().masked_fill(lost, 0)
-    limits = limit_of(row, expected_log_p.detach())
+    limits, num_lost = limit_of(row, expected_log_p.detach()), int(lost.sum())
+    gradient_error = _relative_error(found, expected)
+    wrong = why_wrong(differences, limits, num_lost if sharpness == 1 or num_lost == len(lost) else 0)
     return {
         "log_p_error": float(differences.max()),
-        "gradient_error": _relative_error(found, expected),
+        "gradient_error": gradient_error,
         "mean_log_p": float(expected_log_p.detach().mean()),
-        "lost": int(lost.sum()),
-        "wrong": why_wrong(differences, limits, int(lost.sum()) if sharpness == 1 else 0),
+        "lost": num_lost,
+        "wrong": wrong or why_gradients_are_wrong(gradient_error, GRADIENT_LIMITS[row.precision]),
     }
 
 
@@ -157,6 +165,11 @@ def why_wrong(differences: Float[Tensor, "batch"], limits: Float[Tensor, "batch"
         return ""
     worst = int((differences / limits).nan_to_num(math.inf).argmax())
     return f"log p is off by {float(differences[worst]):.1e}, more than {float(limits[worst]):.1e}"
+
+
+def why_gradients_are_wrong(error: float, limit: float) -> str:
+    """Nothing for gradients that are right."""
+    return "" if error <= limit else f"gradients are off by {error:.1e} of their norm, more than {limit:.0e}"
 
 
 # Speed.

@@ -6,7 +6,7 @@ from typing import Any
 from rankspace.cli.output import print_line, print_pairs, print_table
 
 CIRCUMSTANCES = ("date", "commit", "device", "torch", "triton", "python")
-COLUMNS = ("step", "precision", "ms / at most", "x peer", "GB / at most", "error", "GEMM")
+COLUMNS = ("step", "precision", "ms / at most", "x peer", "GB / at most", "error", "GEMM", "copy")
 
 
 def show_gpu(result: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def cells(row: dict[str, Any]) -> list[str]:
     """What a table says of a step, but for its name."""
     error = f"{row['log_p_error']:.1e}" if "log_p_error" in row else ""
     if row["wrong"]:
-        return [row["precision"], "wrong", "", "", error, ""]
+        return [row["precision"], "wrong", "", "", error, "", ""]
     return [
         row["precision"] + ("" if row["way"] == "graph" else ", eager"),
         beside(row["milliseconds"], row["limit_ms"]),
@@ -53,6 +53,7 @@ def cells(row: dict[str, Any]) -> list[str]:
         "" if row["peak_gb"] is None else beside(row["peak_gb"], row["limit_gb"]),
         error,
         f"{row['gemm_fraction']:.0%}",
+        f"{row['copy_fraction']:.0%}",
     ]
 
 

@@ -98,6 +98,7 @@ def show_run(result: Mapping[str, Any]) -> None:
             ("data", result["config"]["data.source"] or data.get("preset") or "unknown"),
             ("preprocessing", settings_text(_chosen(data.get("preprocessing", {})))),
             ("trained", settings_text(result.get("environment", {}))),
+            ("precision", _precision(result)),
             *((name, _value(value)) for name, value in shipped.items()),
         ]
     )
@@ -112,6 +113,12 @@ def show_run(result: Mapping[str, Any]) -> None:
     checkpoints = result["checkpoints"].items()
     rows = [[name, str(entry.get("step", "")), entry.get("problem", "whole")] for name, entry in checkpoints]
     print_table(["checkpoint", "step", "state"], rows)
+
+
+def _precision(result: Mapping[str, Any]) -> str:
+    """What the run was trained in; of one that went on in another, after which step."""
+    first, *others = result.get("precision") or [{"precision": result["config"]["run.precision"]}]
+    return ", ".join([first["precision"], *(f"{each['precision']} after step {each['step']:,}" for each in others)])
 
 
 def _show_scores(scores: Mapping[str, Any]) -> None:

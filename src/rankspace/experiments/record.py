@@ -80,6 +80,7 @@ def _run(job: Job) -> dict[str, Any]:
         "state": "failed" if "failed" in entry else "finished" if entry else "under way",
         "failed": entry.get("failed", ""),
         "environment": run.card["environment"],
+        "precision": run.card.get("precision", []),
         "steps": results.get("steps", last),
         "seconds": results.get("seconds", valid[-1]["elapsed"] if valid else 0.0),
         "memory_mb": max((each.get("memory_mb", 0) for each in metrics), default=0),

@@ -23,8 +23,6 @@ from rankspace.training.progress import Display, Quiet
 from rankspace.training.run_directory import CHECKPOINTS, CONFIG
 from rankspace.training.watch import NumbersError
 
-PRECISION = {"cuda": "medium", "cpu": "highest"}  # of rows that say nothing of it
-
 
 class Progress(NamedTuple):
     """The record of a table, and how many of the runs that were asked for are done."""
@@ -115,13 +113,14 @@ class _Runner:
         return self._dataset
 
     def _config(self, job: Job, found: Dataset) -> Config:
-        """Of a run that was begun elsewhere, the data are where they are here."""
+        """Of a run that was begun elsewhere, the data are where they are here. A row that says nothing of precision
+        goes on in the one it was begun in."""
         changes: dict[str, Any] = {"run.seed": job.seed, "data.source": found.source}
-        if "run.precision" not in job.row.changes:
-            changes["run.precision"] = PRECISION[torch.device(self.device).type]
         if job.folder.exists():
             stored = config_from_text(RunDirectory.open(job.folder).config, str(job.folder / CONFIG))
             changes["data.source"] = stored.data.source
+            if "run.precision" not in job.row.changes:
+                changes["run.precision"] = stored.run.precision
         return job.row.config.changed(changes)
 
 

@@ -1,7 +1,7 @@
 """The first and the last of a batch of chains: the vectors of its words, and Z and log Z of its sentences."""
 
 import math
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import torch
 import triton
@@ -53,15 +53,22 @@ def lay_words_by_torch(chain: Chain, log_words: Float[Tensor, "token rank"]) -> 
     chain.words.copy_((log_words - top.where(top > -math.inf, 0)[:, None]).exp())
 
 
-def smallest_outputs(chain: Chain) -> Float[Tensor, "token"]:
-    """The smallest output of each token; of a first one, of those above zero: a start may leave ranks out. Infinity
-    where there is none."""
-    found = chain.words.new_empty(chain.rows.num_tokens)
-    rank = len(chain.start)
-    if len(found):
-        _smallest_outputs[(len(found),)](
+class Predictions(NamedTuple):
+    """What outputs say of each token."""
+
+    smallest: Float[Tensor, "token"]  # of a first one, of those above zero: a start may leave ranks out; or infinity
+    log_share: Float[Tensor, "token"]  # log of sum(output * word) / sum(output), float64; -inf for nothing
+
+
+def predictions(chain: Chain) -> Predictions:
+    """One pass over outputs and words: 8r bytes a token."""
+    count, rank = chain.rows.num_tokens, len(chain.start)
+    found = Predictions(chain.words.new_empty(count), chain.log_scale.new_empty(count))
+    if count:
+        _predictions[(count,)](
             chain.outputs,
-            found,
+            chain.words,
+            *found,
             chain.rows.alive(0),
             rank,
             BLOCK=min(BLOCK, triton.next_power_of_2(rank)),
@@ -71,27 +78,43 @@ def smallest_outputs(chain: Chain) -> Float[Tensor, "token"]:
 
 @triton.jit(do_not_specialize=["num_first"])
 @no_type_check
-def _smallest_outputs(outputs, found, num_first, rank, BLOCK: tl.constexpr):
+def _predictions(outputs, words, smallest, log_share, num_first, rank, BLOCK: tl.constexpr):
     token = tl.program_id(0)
+    at = token.to(tl.int64) * rank
     least = tl.full([BLOCK], float("inf"), tl.float32)
+    whole = tl.zeros([BLOCK], tl.float64)
+    share = tl.zeros([BLOCK], tl.float64)
     for first in range(0, rank, BLOCK):
         ranks = first + tl.arange(0, BLOCK)
-        output = tl.load(outputs + token.to(tl.int64) * rank + ranks, mask=ranks < rank, other=float("inf"))
-        left_out = (token < num_first) & (output == 0)
+        exists = ranks < rank
+        output = tl.load(outputs + at + ranks, mask=exists, other=0.0)
+        left_out = (exists == 0) | ((token < num_first) & (output == 0))
         least = tl.minimum(least, tl.where(left_out, float("inf"), output))
-    tl.store(found + token, tl.min(least, 0))
+        whole += output.to(tl.float64)
+        share += (output * tl.load(words + at + ranks, mask=exists, other=0.0)).to(tl.float64)
+    total, part = tl.sum(whole, 0), tl.sum(share, 0)
+    possible = part > 0
+    logarithm = tl.log(tl.where(possible, part, 1.0)) - tl.log(tl.where(possible, total, 1.0))
+    tl.store(smallest + token, tl.min(least, 0))
+    tl.store(log_share + token, tl.where(possible, logarithm, float("-inf")))
 
 
-def smallest_outputs_by_torch(chain: Chain) -> Float[Tensor, "token"]:
-    """What `smallest_outputs` must equal."""
+def predictions_by_torch(chain: Chain) -> Predictions:
+    """What `predictions` must equal."""
     outputs, first = chain.outputs.clone(), chain.rows.alive(0)
     outputs[:first] = outputs[:first].where(outputs[:first] != 0, math.inf)
-    return outputs.amin(1)
+    share = (chain.outputs * chain.words).double().sum(1)
+    log_share = (share / chain.outputs.double().sum(1)).log().where(share > 0, -math.inf)
+    return Predictions(outputs.amin(1), log_share)
 
 
 def ends(chain: Chain) -> Ends:
     """Z, log Z, and which sentences lost more than rounding: those with an output below LOWEST times the scale of the
     vector before it, or with so low a Z (see `inference.chain.range_check`). One program a sentence.
+
+    log Z is the sum over words of the logarithm of what their outputs predict of them, sum(output * word) over
+    sum(output). That of all words of the vocabulary is one as computed, however vectors and links were rounded; where
+    nothing is rounded the sums telescope to Z.
 
     An output of zero counts as lost, but in the start. A sentence with a word that no rank can have is impossible and
     not lost; an empty one has log Z = 0.
@@ -107,7 +130,7 @@ def ends(chain: Chain) -> Ends:
         chain.words,
         chain.log_scale,
         chain.top,
-        smallest_outputs(chain),
+        *predictions(chain),
         chain.rows.before,
         chain.rows.length,
         chain.rows.sentence,
@@ -115,7 +138,6 @@ def ends(chain: Chain) -> Ends:
         found.log_z,
         found.lost.view(torch.uint8),
         len(start),
-        LOG_TWO=math.log(2),
         LOWEST=LOWEST,
         BLOCK=min(BLOCK, triton.next_power_of_2(len(start))),
         TIMES=TIMES,
@@ -131,6 +153,7 @@ def _ends(
     log_scale,
     top,
     low,
+    log_share,
     before,
     length,
     sentence,
@@ -138,7 +161,6 @@ def _ends(
     log_z,
     lost,
     rank,
-    LOG_TWO: tl.constexpr,
     LOWEST: tl.constexpr,
     BLOCK: tl.constexpr,
     TIMES: tl.constexpr,
@@ -155,24 +177,23 @@ def _ends(
     z = tl.sum(sums, 0)
 
     logs = tl.zeros([TIMES], tl.float64)
-    powers = tl.zeros([TIMES], tl.int32)
+    shares = tl.zeros([TIMES], tl.float64)
     wrong = tl.zeros([TIMES], tl.int32)
     for first in range(0, num_words, TIMES):
         time = first + tl.arange(0, TIMES)
         lives = time < num_words
         row = tl.load(before + time + 1, mask=lives, other=0) + place
         logs += tl.load(log_scale + row, mask=lives, other=0.0)
+        shares += tl.load(log_share + row, mask=lives, other=0.0)
         later = lives & (time > 0)
         row_before = tl.load(before + time, mask=later, other=0) + place
         power = tl.maximum((tl.load(top + row_before, mask=later, other=126 << 23) >> 23) - 126, LEAST_POWER)
-        powers += power
         least = power_of_two(tl.maximum(-power, 0)) * LOWEST
         smallest = tl.load(low + row, mask=lives, other=0.0)
         wrong |= (lives & (smallest < least)).to(tl.int32)
     scale = tl.sum(logs, 0)
     possible = (z > 0) & (scale > float("-inf"))
-    logarithm = tl.log(tl.where(possible, z, 1.0)) + tl.sum(powers, 0).to(tl.float64) * LOG_TWO + scale
-    logarithm = tl.where(possible, logarithm, float("-inf"))
+    logarithm = tl.where(possible, tl.sum(shares, 0) + scale, float("-inf"))
     low_z = (z >= LOWEST) == 0
     is_lost = (num_words > 0) & (scale > float("-inf")) & ((tl.max(wrong, 0) > 0) | low_z)
     to = tl.load(sentence + place)
@@ -183,19 +204,19 @@ def _ends(
 
 def ends_by_torch(chain: Chain) -> Ends:
     """What `ends` must equal."""
-    rows, low = chain.rows, smallest_outputs_by_torch(chain)
+    rows, (low, log_share) = chain.rows, predictions_by_torch(chain)
     totals, log_z, lost = [], [], []
     for place, num_words in enumerate(rows.length.tolist()):
         tokens = [rows.first(time) + place for time in range(num_words)]
         z = float((chain.outputs[tokens[-1]] * chain.words[tokens[-1]]).double().sum()) if tokens else 0.0
         powers = ((chain.top[tokens] >> 23) - 126).clamp(min=int(LEAST_POWER))[:-1] if tokens else chain.top[:0]
-        scale = float(chain.log_scale[tokens].sum()) + math.log(2) * float(powers.sum())
+        scale = float(chain.log_scale[tokens].sum())
         least = torch.ones(len(tokens))
         least[1:] = torch.ldexp(least[1:], -powers.cpu()).clamp(min=1)
         wrong = bool((low[tokens].cpu() < LOWEST * least).any())
         possible = z > 0 and scale > -math.inf
         totals.append(z)
-        log_z.append((math.log(z) + scale if possible else -math.inf) if tokens else 0.0)
+        log_z.append(float(log_share[tokens].sum()) + scale if possible or not tokens else -math.inf)
         lost.append(bool(tokens) and scale > -math.inf and (wrong or not z >= LOWEST))
     in_order = torch.argsort(rows.sentence)
     numbers = [chain.start.new_tensor(each, dtype=torch.float64) for each in (totals, log_z)]

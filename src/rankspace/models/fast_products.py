@@ -1,7 +1,8 @@
 """Matrix products of float32 tables in three precisions, each as fast as the device does it.
 
 "highest": float32 accuracy; on a GPU three tf32 products of what the operands round to and of what that leaves; for
-derivatives see `inference/gradient_products.py`. "high": one tf32 product. "medium": operands in bfloat16, sums in float32.
+derivatives see `inference/gradient_products.py`. "high": one tf32 product. "medium": operands in bfloat16, sums in
+float32.
 """
 
 from collections.abc import Callable

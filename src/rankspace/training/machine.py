@@ -8,12 +8,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from rankspace import __version__
 from rankspace.errors import RankspaceError, is_lack_of_memory
+from rankspace.inference.links import Precision
+from rankspace.models import Model
 
 
 def environment(device: torch.device, world: int = 1) -> dict[str, Any]:
@@ -40,6 +42,24 @@ def memory_mb(device: torch.device) -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10))
+
+
+def decided_precision(asked: Precision | Literal["auto"], model: Model, device: torch.device) -> Precision:
+    """What a run trains in. "auto" is "medium" for a model that trains by kernels on a GPU, and "highest" elsewhere."""
+    if asked != "auto":
+        return asked
+    return "medium" if device.type == "cuda" and model.can_be_captured(device) else "highest"
+
+
+@contextmanager
+def computing_in(precision: Precision, model: Model) -> Iterator[None]:
+    """Within, a model and torch multiply matrices in a precision."""
+    before, model.options = model.options, {**model.options, "precision": precision}
+    try:
+        with matmul_precision(precision):
+            yield
+    finally:
+        model.options = before
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The folder of a training run. A kill at any moment leaves one that can be loaded and resumed.
 
 config.toml     the complete configuration
-card.json       format, version, model and settings, data, environment, results so far
+card.json       format, version, model and settings, data, environment, precision, results so far
 vocabulary.txt  one word a line
 metrics.jsonl   one JSON object for each logged step and each evaluation, last that of the test split
 curves.png      the same as a picture

@@ -16,6 +16,7 @@ from rankspace.data.prepared import PreparedData
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import RankspaceError
 from rankspace.files import whole_file
+from rankspace.inference.links import Precision
 from rankspace.models import Model, create, describe
 from rankspace.training.beforehand import resumed_config
 from rankspace.training.config import Config, config_text, flat
@@ -24,7 +25,7 @@ from rankspace.training.evaluator import Evaluator
 from rankspace.training.interruption import InterruptionError
 from rankspace.training.keeping import Keeper
 from rankspace.training.loop import Trainer
-from rankspace.training.machine import environment, matmul_precision
+from rankspace.training.machine import computing_in, decided_precision, environment
 from rankspace.training.processes import Processes, is_first_process, join_processes
 from rankspace.training.progress import Display, Quiet
 from rankspace.training.random_state import seed_process
@@ -78,14 +79,13 @@ def train(
         config = resumed_config(config, path)
     config = config.changed({"data.source": source_name(config.data.source)})
     check_tracker(config.run.track)
-    with matmul_precision(config.run.precision):
-        found = data if data is not None else load_data(config.data.source)
-        trainer = (_resume if goes_on else _begin)(config, path, found, processes, shown)
-        try:
-            return _run(trainer, path, found, deadline)
-        finally:
-            shown.end()
-            trainer.keeper.close()
+    found = data if data is not None else load_data(config.data.source)
+    trainer = (_resume if goes_on else _begin)(config, path, found, processes, shown)
+    try:
+        return _run(trainer, path, found, deadline)
+    finally:
+        shown.end()
+        trainer.keeper.close()
 
 
 def train_seeds(
@@ -135,7 +135,6 @@ def build_model(config: Config, vocabulary: Vocabulary, corpus: Corpus) -> Model
             f"train: {model.NAME} ends sentences with <eos>, which the vocabulary has not; prepare the data with --eos."
         )
     model.prepare(*_text(corpus, end_of(model)))
-    model.options["precision"] = config.run.precision
     return model
 
 
@@ -171,7 +170,6 @@ def _resume(config: Config, path: Path, data: PreparedData, processes: Processes
     checkpoint, notice = run.read_good("last", resuming=True)
     settings = run.card["model"]["settings"]
     model = create(config.model.name, **settings)
-    model.options["precision"] = config.run.precision
     load_weights(model, checkpoint, path)
     trainer = Trainer(config, model.to(processes.device), data, processes, Keeper(None), display)
     trainer.load(checkpoint)
@@ -211,7 +209,8 @@ def _finished(trainer: Trainer) -> str:
 
 def _run(trainer: Trainer, path: Path, data: PreparedData, deadline: float) -> Outcome:
     try:
-        trainer.train(deadline)
+        with computing_in(_precision(trainer), trainer.model):
+            trainer.train(deadline)
     except InterruptionError as stopped:
         stopped.args = (f"{stopped}; go on with: rankspace train --resume --output {path}",)
         raise
@@ -222,8 +221,26 @@ def _run(trainer: Trainer, path: Path, data: PreparedData, deadline: float) -> O
     return Outcome(path, results)
 
 
+def _precision(trainer: Trainer) -> Precision:
+    """What the steps to come, and evaluations between them, are computed in; the card tells it."""
+    precision = decided_precision(trainer.config.run.precision, trainer.model, trainer.processes.device)
+    run, step = trainer.keeper.run, trainer.progress.step
+    if run is not None and not trainer.is_finished:
+        run.update_card(precision=_precisions(run.card.get("precision", []), step, precision))
+    return precision
+
+
+def _precisions(told: list[dict[str, Any]], step: int, precision: Precision) -> list[dict[str, Any]]:
+    """Precisions, each with the step after which it began, of a run that goes on from a step in another or the same."""
+    earlier = [each for each in told if each["step"] < step]
+    if earlier and earlier[-1]["precision"] == precision:
+        return earlier
+    return [*earlier, {"step": step if earlier else 0, "precision": precision}]
+
+
 def _tested(trainer: Trainer, path: Path, data: PreparedData) -> dict[str, Any]:
-    """The best checkpoint on the test split, if there is one. Processes read it from the first, which wrote it."""
+    """The best checkpoint on the test split, if there is one, in the highest precision, whatever the run had.
+    Processes read it from the first, which wrote it."""
     split, options, processes = trainer.config.data.test, trainer.config.evaluation, trainer.processes
     is_done = processes.told(lambda: RunDirectory.open(path).card["results"].get("steps") == trainer.progress.step)
     if split not in data.splits or is_done:
@@ -234,7 +251,9 @@ def _tested(trainer: Trainer, path: Path, data: PreparedData) -> dict[str, Any]:
     evaluator = Evaluator(
         data[split], trainer.model.KIND, processes, max_tokens=options.max_tokens, parse=options.parse
     )
-    record = {"step": step, "epoch": trainer.epoch, "split": split, **evaluator(trainer.model).record()}
+    with computing_in("highest", trainer.model):
+        found = evaluator(trainer.model)
+    record = {"step": step, "epoch": trainer.epoch, "split": split, **found.record()}
     trainer.model.load_state_dict(own)
     trainer.keeper.end(record)
     trainer.display.evaluated(record)

@@ -113,8 +113,10 @@ class RunConfig:
     seed: int = option(1, "of weights, batches and dropout", at_least=0)
     epochs: int = option(10, "passes over the training data", at_least=1)
     max_steps: int = option(0, "steps at most; 0 for no limit", at_least=0)
-    precision: Literal["highest", "high", "medium"] = option(
-        "highest", "highest: float32; high: tf32; medium: bfloat16 products"
+    precision: Literal["auto", "highest", "high", "medium"] = option(
+        "auto",
+        "highest: float32; high: tf32; medium: bfloat16 products; auto: medium for a model with kernels on a GPU, "
+        "else highest",
     )
     log_every: int = option(50, "steps between lines of the log", at_least=1)
     checkpoint_steps: int = option(0, "steps between checkpoints besides those at evaluations; 0: none", at_least=0)

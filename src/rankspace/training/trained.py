@@ -47,7 +47,7 @@ class Sample(NamedTuple):
 class Trained:
     """A trained model. All queries take lists of words and keep their order; unknown words are <unk>.
 
-    model: in evaluation mode. card: of the run: model, data, environment, results. step: of the checkpoint.
+    model: in evaluation mode. card: of the run: model, data, environment, precision, results. step: of the checkpoint.
     notice: what was wrong with the checkpoint that was asked for, if another was taken.
     max_tokens: words of a batch, padding included; lower it where memory is short.
     """

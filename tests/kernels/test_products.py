@@ -1,4 +1,4 @@
-"""Tables as sums of halves, and products of them."""
+"""Products that are exact although the matrix units are not: of halves, and of tf32 numbers and what they leave."""
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from kernels.charts import DEVICE
 from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import Precision
 from rankspace.kernels.halves import halves, halves_by_torch
+from rankspace.models.fast_products import MIDDLE, SHORT, WORTH, product
 
 SIZES = [(1, 1), (3, 5), (40, 1025), (9, 16), (1030, 7), (0, 4), (4, 0)]
 
@@ -58,3 +59,49 @@ def test_large_products_are_exact_to_1e5(rows: int, middle: int, columns: int) -
     assert float((shared.T.times(expected.float()) - back).norm() / back.norm()) < 1e-5
     plain = a.bfloat16().double() @ b.bfloat16().double()
     assert float((plain - expected).norm() / expected.norm()) > 1e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rows", "middle", "columns"), [(1024, 700, 1100), (1100, 9000, 1024)])
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_three_products_of_tf32(rows: int, middle: int, columns: int, positive: bool, turned: bool) -> None:
+    """At once for the short sums, by portions for the long ones. The tolerance: matrix units sum eight terms at a time
+    and cut off what a float32 cannot hold, half of 2^-23 on average, of a sum that is on average half of the last one;
+    twice that."""
+    assert min(rows, columns) >= WORTH
+    assert (middle <= SHORT) == (middle == 700)
+    a, b = operands(rows, middle, columns, positive, turned)
+    expected = a.double() @ b.double()
+    tolerance = min(middle, MIDDLE) / 8 * 2.0**-24
+    found = product(a, b, "highest")
+    assert found.dtype == torch.float32
+    assert relative(found, expected) < tolerance
+    if positive:
+        assert float(((found - expected).abs() / expected).mean()) < tolerance
+    else:  # of positive numbers the sum of many hides what each was rounded by
+        assert relative(product(a, b, "high"), expected) > 10 * relative(found, expected)
+
+
+@pytest.mark.gpu
+def test_what_tf32_leaves_of_a_number_is_kept() -> None:
+    """Sums of one term each, so that operands alone are rounded: by 2^-20 for what both leave, and less besides."""
+    numbers = 1 + torch.rand(WORTH, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    a, b = numbers.diag(), numbers.flip(0).diag()
+    expected = numbers.double() * numbers.flip(0).double()
+    errors = {name: (product(a, b, name).diagonal() / expected - 1).abs() for name in ("highest", "high")}
+    assert float(errors["highest"].max()) < 2.0**-18
+    assert float(errors["high"].mean()) > 2.0**-13
+
+
+def operands(rows: int, middle: int, columns: int, positive: bool, turned: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random tables; the second as a table that is read the other way, if it is to be turned."""
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    a = torch.randn(rows, middle, generator=generator, device=DEVICE)
+    b = torch.randn(*((columns, middle) if turned else (middle, columns)), generator=generator, device=DEVICE)
+    a, b = (a.abs(), b.abs()) if positive else (a, b)
+    return a, b.T if turned else b
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
