@@ -183,6 +183,12 @@ def test_when_the_model_can_be_captured() -> None:
     assert not small_model().double().can_be_captured(DEVICE)
 
 
+def test_its_distribution_runs_as_with_auto() -> None:
+    words = torch.tensor([[0, 1, 0]], device=DEVICE)
+    found, expected = (small_model(**options).log_prob(words) for options in ({"backend": "triton"}, {}))
+    torch.testing.assert_close(found, expected)
+
+
 @on_cpu
 def test_without_a_gpu_there_is_no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")

@@ -134,6 +134,17 @@ def test_when_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
+def test_kernels_of_other_dtypes_are_refused() -> None:
+    model = new_model("ranks", 20, 7).double()
+    assert bool(model.log_prob(random_words((3, 2)), (3, 2)).isfinite().all())
+    model.options = {"backend": "triton"}
+    with pytest.raises(RankspaceError) as caught:
+        model.log_prob(random_words((3, 2)), (3, 2))
+    assert str(caught.value) == (
+        "rank-hmm: backend is 'triton', but the weights are torch.float64 and it needs float32; give backend='auto'."
+    )
+
+
 def test_other_queries_have_a_distribution_as_before() -> None:
     model, words = new_model("ranks", 20, 7), random_words((3, 2))
     model.eval()

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.distributions.contract import Order
+from rankspace.errors import RankspaceError
 from rankspace.inference.backends import can_run_kernels, launching_on, runs_triton
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged, equal_lengths, lengths_of, ragged
@@ -71,9 +72,16 @@ class FastChain(Model):
         return options
 
     def _runs_kernels(self, device: torch.device) -> bool:
-        if not self._may_run_kernels() or not all(weight.dtype == torch.float32 for weight in self.parameters()):
+        if not self._may_run_kernels():
             return False
-        return runs_triton(self.NAME, self.options.get("backend", "auto"), torch.float32, device)
+        backend = self.options.get("backend", "auto")
+        other = next((weight.dtype for weight in self.parameters() if weight.dtype != torch.float32), None)
+        if other is not None and backend == "triton":
+            raise RankspaceError(
+                f"{self.NAME}: backend is 'triton', but the weights are {other} and it needs float32; give "
+                f"backend='auto'."
+            )
+        return other is None and runs_triton(self.NAME, backend, torch.float32, device)
 
     def _may_run_kernels(self) -> bool:
         backend, order = (self.options.get(name, "auto") for name in ("backend", "order"))

@@ -57,7 +57,9 @@ class NPCFG(Model):
         self.grammar = FullGrammar(**self.settings)
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> PCFG:
-        return PCFG(*self.grammar(words), validate=False, **self.options)
+        """The kernels are the model's: its distribution runs as with "auto"."""
+        options = {**self.options, "backend": "auto"} if self.options.get("backend") == "triton" else self.options
+        return PCFG(*self.grammar(words), validate=False, **options)
 
     def can_be_captured(self, device: torch.device) -> bool:
         return can_run_kernels(self.options, self.parameters(), device)
