@@ -12,7 +12,7 @@ from rankspace.inference.ragged import ragged
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import SpanWeights
 from rankspace.inference.tree.triton_engine import span_rows
-from rankspace.kernels.tree_chart import Chart, Weights, new_chart
+from rankspace.kernels.tree_chart import Chart, Weights, new_chart, padded
 from rankspace.kernels.tree_splits import split_sums_by_torch
 from rankspace.kernels.tree_words import lay_words_by_torch
 
@@ -49,11 +49,18 @@ def random_log_weights(sentences: Sentences, seed: int = 0) -> Tensor:
     return weights.to(DEVICE)
 
 
-def empty_chart(rank: int, sentences: Sentences, log_weights: Tensor | None) -> Chart:
+def with_mass(inputs: TreeInputs, seed: int = 0) -> TreeInputs:
+    """Sums over splits are divided by numbers about one."""
+    generator = torch.Generator().manual_seed(seed)
+    return replace(inputs, mass=(0.8 + 0.4 * torch.rand(inputs.rank, generator=generator)).to(DEVICE))
+
+
+def empty_chart(rank: int, sentences: Sentences, log_weights: Tensor | None, mass: Tensor | None = None) -> Chart:
     """Nothing is written to it but NaN."""
     split = None if log_weights is None else SpanWeights.split(log_weights)
     weights = None if split is None else Weights(split.factor, split.power)
-    chart = new_chart(span_rows(sentences.layout), rank, weights)
+    inverse_mass = None if mass is None else torch.nn.functional.pad(1 / mass, (0, padded(rank) - rank))
+    chart = new_chart(span_rows(sentences.layout), rank, weights, inverse_mass=inverse_mass)
     chart.children.fill_(math.nan)
     chart.alpha.fill_(math.nan)
     chart.partial_base.fill_(12345)
@@ -62,7 +69,7 @@ def empty_chart(rank: int, sentences: Sentences, log_weights: Tensor | None) -> 
 
 def filled_chart(inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None = None) -> Chart:
     """The inside pass by the twins."""
-    chart, rank = empty_chart(inputs.rank, sentences, log_weights), inputs.rank
+    chart, rank = empty_chart(inputs.rank, sentences, log_weights, inputs.mass), inputs.rank
     lay_words_by_torch(chart, inputs.words, sentences.token_word)
     for width in range(2, chart.rows.longest + 1):
         split_sums_by_torch(chart, width)

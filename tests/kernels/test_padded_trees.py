@@ -9,7 +9,10 @@ from torch import Tensor
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
-from rankspace.models import Model, create
+from rankspace.inference.tree.inputs import TreeInputs
+from rankspace.inference.tree.triton_engine import log_z_by_kernels
+from rankspace.models import Model, create, low_rank_trees
+from rankspace.models.fast_tables import conditional
 
 VOCABULARY = 11
 MODELS: dict[str, dict[str, Any]] = {
@@ -118,3 +121,31 @@ def test_which_options_can_be_captured() -> None:
     model.options = {}
     assert not model.double().can_be_captured(DEVICE)
     assert not create("hmm", vocabulary=3, states=2, size=4).can_be_captured(DEVICE)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rules_are_divided_by_what_they_sum_to_as_they_are_rounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of zero make tables uniform: all entries of a row are rounded the same way."""
+    seen: list[TreeInputs] = []
+
+    def spying(inputs: TreeInputs, *others: Any) -> Any:
+        seen.append(inputs)
+        return log_z_by_kernels(inputs, *others)
+
+    monkeypatch.setattr(low_rank_trees, "log_z_by_kernels", spying)
+    model, words = new_model(name, scale=0.0), padded_words((3, 2), 3)
+    model.options = {"precision": "medium"}
+    model.padded_log_prob(words, torch.tensor([3, 2], device=DEVICE), torch.zeros((), dtype=torch.int64, device=DEVICE))
+    [inputs] = seen
+    settings = MODELS[name]
+    children = settings["nonterminals"] + settings["preterminals"]
+    entry = float(
+        conditional(torch.zeros(1, 1, device=DEVICE), torch.zeros(children, 1, device=DEVICE), "medium")[0, 0]
+    )
+    of_words = settings["preterminals"] * entry
+    of_link = inputs.link.tensors[0].detach().bfloat16().double().sum(1)
+    assert inputs.mass is not None
+    expected = (of_words + of_link[: inputs.rank]) * (of_words + of_link[inputs.rank :])
+    torch.testing.assert_close(inputs.mass.double(), expected, rtol=1e-6, atol=0.0)
+    assert float((inputs.mass - 1).abs().max()) > 1e-4
+    assert float(inputs.root.detach().sum()) == pytest.approx(1, abs=1e-6)

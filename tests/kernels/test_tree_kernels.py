@@ -16,6 +16,7 @@ from kernels.charts import (
     random_log_weights,
     random_sentences,
     up_to,
+    with_mass,
 )
 from rankspace.kernels.scales import DOUBTFUL
 from rankspace.kernels.tree_chart import Chart
@@ -66,6 +67,7 @@ def test_words(rank: int, weighted: bool) -> None:
 @pytest.mark.parametrize("rank", RANKS)
 def test_split_sums(rank: int, weighted: bool) -> None:
     sentences, inputs = random_sentences(LENGTHS[rank]), random_inputs(rank)
+    inputs = with_mass(inputs) if weighted else inputs
     expected = filled_chart(inputs, sentences, random_log_weights(sentences) if weighted else None)
     for width in range(2, expected.rows.longest + 1):
         found = up_to(expected, width)
@@ -77,7 +79,8 @@ def test_split_sums(rank: int, weighted: bool) -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_that_are_begun_together(weighted: bool) -> None:
     sentences = random_sentences((7, 6))
-    expected = filled_chart(random_inputs(3), sentences, random_log_weights(sentences) if weighted else None)
+    inputs = with_mass(random_inputs(3)) if weighted else random_inputs(3)
+    expected = filled_chart(inputs, sentences, random_log_weights(sentences) if weighted else None)
     width, known = 6, 4
     begun = up_to(expected, width)
     begin_sums(begun, width, known)
@@ -154,6 +157,7 @@ def same_sums(found: Above, expected: Above, rows: slice) -> None:
 @pytest.mark.parametrize("rank", RANKS)
 def test_outside_sums(rank: int, weighted: bool) -> None:
     sentences, inputs = random_sentences(LENGTHS[rank]), random_inputs(rank)
+    inputs = with_mass(inputs) if weighted else inputs
     chart = filled_chart(inputs, sentences, random_log_weights(sentences) if weighted else None)
     found, expected = above_of(chart), above_of(chart)
     for width in range(1, chart.rows.longest):
@@ -165,7 +169,8 @@ def test_outside_sums(rank: int, weighted: bool) -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_outside_sums_that_are_begun_together(weighted: bool) -> None:
     sentences = random_sentences((7, 3))
-    chart = filled_chart(random_inputs(3), sentences, random_log_weights(sentences) if weighted else None)
+    inputs = with_mass(random_inputs(3)) if weighted else random_inputs(3)
+    chart = filled_chart(inputs, sentences, random_log_weights(sentences) if weighted else None)
     found, expected = above_of(chart), above_of(chart)
     begin_outside_sums(chart, found, WIDTHS, WIDTHS + 2)
     for width in range(WIDTHS, 0, -1):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="needs triton")
 
-from kernels.charts import DEVICE, random_inputs, random_log_weights, random_sentences
+from kernels.charts import DEVICE, random_inputs, random_log_weights, random_sentences, with_mass
 from rankspace.distributions import HMM, RankSpacePCFG, SimplePCFG
 from rankspace.errors import RankspaceError
 from rankspace.inference.links import DenseLink, FactoredLink
@@ -56,6 +56,21 @@ def compare(inputs: TreeInputs, sentences: Sentences, weights: Tensor | None = N
 def test_values_and_gradients(rank: int, lengths: Sequence[int], weighted: bool) -> None:
     sentences = random_sentences(lengths)
     compare(random_inputs(rank), sentences, random_log_weights(sentences) if weighted else None)
+
+
+@pytest.mark.parametrize("lengths", [(3, 2, 4), (8,)])
+def test_sums_over_splits_are_divided_by_a_mass(lengths: Sequence[int]) -> None:
+    """As if root and link had been divided, whose derivatives are then those of what was divided."""
+    inputs, sentences = with_mass(random_inputs(5)), random_sentences(lengths)
+    assert inputs.mass is not None
+    mass = inputs.mass.double()
+    link, root = DenseLink(inputs.link.tensors[0].double() / mass), inputs.root.double() / mass
+    divided = TreeInputs(link, inputs.words.double(), root)
+    found, expected = Outcome(inputs, sentences, None, True), Outcome(divided, sentences, None, False)
+    torch.testing.assert_close(found.log_z, expected.log_z, rtol=1e-6, atol=1e-5)
+    of_words, of_root, of_link = expected.gradients
+    for one, other in zip(found.gradients, (of_words, of_root / mass, of_link / mass), strict=True):
+        assert float((one - other).norm()) <= 1e-5 * float(other.norm())
 
 
 def test_sums_begun_ahead() -> None:

@@ -80,6 +80,7 @@ class Chart:
     partial_base: Int[Tensor, "span"]  # the scale of sums that are not yet complete
     lost: Int[Tensor, "batch"]  # [place]: whether something was lost
     weights: Weights | None
+    inverse_mass: Float[Tensor, "padded"] | None = None  # what sums over splits are multiplied by, rank by rank
 
     @property
     def padded(self) -> int:
@@ -90,7 +91,13 @@ class Chart:
         return self.children[rows].flatten(1)
 
 
-def new_chart(rows: SpanRows, rank: int, weights: Weights | None, dtype: torch.dtype = torch.float32) -> Chart:
+def new_chart(
+    rows: SpanRows,
+    rank: int,
+    weights: Weights | None,
+    dtype: torch.dtype = torch.float32,
+    inverse_mass: Float[Tensor, "padded"] | None = None,
+) -> Chart:
     """Charts that nothing was written to, in some dtype; no sentence is lost yet."""
     device, num_spans, size = rows.before.device, rows.offsets[-1], padded(rank)
     exponent, power, partial_base = torch.empty(3, num_spans, dtype=torch.int32, device=device)
@@ -104,6 +111,7 @@ def new_chart(rows: SpanRows, rank: int, weights: Weights | None, dtype: torch.d
         partial_base,
         torch.zeros(rows.num_sentences, dtype=torch.int32, device=device),
         weights,
+        inverse_mass,
     )
 
 

@@ -49,6 +49,7 @@ def outside_sums(chart: Chart, above: Above, width: int, known: int = 0) -> None
     most = known - 1 - width if known else rows.longest - width
     tile = block_tile(most, chart.padded)
     factor, weight_power = (chart.alpha, chart.power) if weights is None else weights
+    inverse_mass = chart.alpha if chart.inverse_mass is None else chart.inverse_mass
     _outside_sums[(rows.num_spans(width), triton.cdiv(chart.padded, tile.ranks), 2)](
         chart.children,
         above.alpha,
@@ -58,6 +59,7 @@ def outside_sums(chart: Chart, above: Above, width: int, known: int = 0) -> None
         chart.exponent,
         factor,
         weight_power,
+        inverse_mass,
         rows.before,
         rows.shift,
         rows.token_place,
@@ -73,6 +75,7 @@ def outside_sums(chart: Chart, above: Above, width: int, known: int = 0) -> None
         TERMS=tile.terms,
         RANKS=tile.ranks,
         WEIGHTED=weights is not None,
+        DIVIDED=chart.inverse_mass is not None,
         num_warps=tile.warps,
     )
 
@@ -88,6 +91,7 @@ def _outside_sums(
     exponent,
     factor,
     weight_power,
+    inverse_mass,
     before,
     shift,
     token_place,
@@ -103,6 +107,7 @@ def _outside_sums(
     TERMS: tl.constexpr,
     RANKS: tl.constexpr,
     WEIGHTED: tl.constexpr,
+    DIVIDED: tl.constexpr,
 ):
     row = tl.program_id(0)
     ranks = tl.program_id(1) * RANKS + tl.arange(0, RANKS)
@@ -136,6 +141,8 @@ def _outside_sums(
         relative = own + tl.load(exponent + sibling, mask=exists, other=ZERO) - scale
         entries *= (power_of_two(tl.minimum(relative, LARGEST_POWER)) * weight)[:, None]
         sums += tl.sum(entries * derivative, 0)
+    if DIVIDED:
+        sums *= tl.load(inverse_mass + ranks, mask=ranks < padded, other=0.0)
     tl.store(target, sums, mask=ranks < padded)
 
 
@@ -273,6 +280,8 @@ def outside_sums_by_torch(chart: Chart, above: Above, width: int) -> None:
             total[0] += _share(chart, above, place, row, (begin, j), (end, j), 1)
         for i in range(begin):
             total[1] += _share(chart, above, place, row, (i, end), (i, begin), 0)
+        if chart.inverse_mass is not None:
+            total *= chart.inverse_mass
         above.children[row] = total.to(above.children.dtype)
 
 

@@ -32,6 +32,7 @@ def split_sums(chart: Chart, width: int, known: int = 0) -> None:
     num_terms = 2 * near if known else near
     tile = row_tile(rows.num_spans(width), num_terms, chart.padded)
     factor, weight_power = (chart.alpha, chart.power) if weights is None else weights
+    inverse_mass = chart.alpha if chart.inverse_mass is None else chart.inverse_mass
     _split_sums[(rows.num_spans(width),)](
         chart.children,
         chart.alpha,
@@ -41,6 +42,7 @@ def split_sums(chart: Chart, width: int, known: int = 0) -> None:
         chart.lost,
         factor,
         weight_power,
+        inverse_mass,
         rows.before,
         rows.shift,
         rows.token_place,
@@ -58,6 +60,7 @@ def split_sums(chart: Chart, width: int, known: int = 0) -> None:
         TERMS=tile.terms,
         RANKS=tile.ranks,
         WEIGHTED=weights is not None,
+        DIVIDED=chart.inverse_mass is not None,
         HIGHEST=HIGHEST,
         LOW=LOW,
         LOST=LOST,
@@ -76,6 +79,7 @@ def _split_sums(
     lost,
     factor,
     weight_power,
+    inverse_mass,
     before,
     shift,
     token_place,
@@ -93,6 +97,7 @@ def _split_sums(
     TERMS: tl.constexpr,
     RANKS: tl.constexpr,
     WEIGHTED: tl.constexpr,
+    DIVIDED: tl.constexpr,
     HIGHEST: tl.constexpr,
     LOW: tl.constexpr,
     LOST: tl.constexpr,
@@ -127,6 +132,8 @@ def _split_sums(
         sums = sums * power_of_two(peak - highest) + tl.sum(left * right, 0)
         peak = highest
 
+    if DIVIDED:
+        sums *= tl.load(inverse_mass + ranks, mask=ranks < padded, other=0.0)
     scale = peak
     nothing = peak < 2 * -FURTHEST
     if WEIGHTED:
@@ -273,6 +280,8 @@ def split_sums_by_torch(chart: Chart, width: int) -> None:
         if chart.weights is not None:
             factor, power = float(chart.weights.factor[row]), int(chart.weights.power[row])
         sums = sums * factor
+        if chart.inverse_mass is not None:
+            sums = sums * chart.inverse_mass
         highest = torch.frexp(sums.amax()).exponent if float(sums.amax()) else LEAST_POWER.value
         divided = max(int(highest), LEAST_POWER.value)
         possible = float(sums.amax()) > 0 and peak > zero // 2

@@ -1,6 +1,7 @@
 """What models with low-rank rules share: from their embeddings to a distribution, or to log p of a padded batch."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn.functional import pad
 
 from rankspace.distributions import RankSpacePCFG, SimplePCFG
 from rankspace.inference.backends import can_run_kernels, launching_on
-from rankspace.inference.links import DenseLink, Precision
+from rankspace.inference.links import DenseLink, Precision, operand
 from rankspace.inference.ragged import Ragged, equal_lengths
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.linear_inputs import word_scale
@@ -97,8 +98,8 @@ def tree_log_prob(
     Words are the tokens of the layout.
 
     As `linear_inputs`, in rank order: J = E V^T, K = E W^T, L = s U, and H = V U, I = W U once for the batch. Every
-    token has a row of its own in J and K: nothing waits to know how many words are distinct. In rank order
-    everything is divided by what rows of rounded probabilities sum to, which of a confident grammar is above one.
+    token has a row of its own in J and K: nothing waits to know how many words are distinct. The rules of a rank are
+    divided by what they sum to as they are rounded, which of a confident grammar is above one.
     """
     scale = word_scale(tables.log_words)
     emitted = (tables.log_words - scale[:, None]).exp()
@@ -112,23 +113,22 @@ def tree_log_prob(
         head = conditional(*tables.head, precision)
         children = head if root is not None else head[:-1]
         reached = pad(children, (0, 0, 0, sides[0].of_symbols.shape[1] - len(children)))
-        rules = [_summing_as(side, meeting(side.of_symbols, reached.T, precision)) for side in sides]
+        matrix = torch.cat([meeting(side.of_symbols, reached.T, precision) for side in sides])
         at_root = head[-1].float() if root is None else meeting(root.softmax(0)[None], head.T, precision)[0]
-        of_both = sides[0].mass * sides[1].mass  # every rank has one child on each side
-        matrix, at_root = torch.cat(rules) / of_both, at_root / (of_both * at_root.detach().sum())
     tokens = torch.arange(layout.num_tokens, device=scale.device)
     lost = torch.zeros(len(layout.lengths), dtype=torch.bool, device=scale.device)
     sentences = Sentences(layout, tokens, scale.double(), true_lengths, doubt=lost)
-    found, _ = log_z_by_kernels(TreeInputs(DenseLink(matrix, precision), words, at_root), sentences, None)
+    link, mass = DenseLink(matrix, precision), _mass(sides, operand(matrix.detach(), precision))
+    inputs = TreeInputs(link, words, at_root / at_root.detach().sum(), mass)
+    found, _ = log_z_by_kernels(inputs, sentences, None)
     return found, lost
 
 
 class Side(NamedTuple):
-    """Probabilities of children, in the dtype of operands, whose rows sum to `mass` as they were rounded."""
+    """Probabilities of children, in the dtype of operands."""
 
     of_words: Float[Tensor, "rank preterminal"]
     of_symbols: Float[Tensor, "rank padded"]  # with columns of zeros up to what products are fast at
-    mass: Float[Tensor, "rank"]
 
 
 def _probabilities(side: Table, preterminals: int, precision: Precision) -> Side:
@@ -137,10 +137,11 @@ def _probabilities(side: Table, preterminals: int, precision: Precision) -> Side
     padding = -len(side.columns) % MULTIPLE
     turned = pad(torch.cat([side.columns[nonterminals:], side.columns[:nonterminals]]), (0, 0, 0, padding))
     found = conditional(side.rows, turned, precision, padding)
-    of_words, of_symbols = found.split([preterminals, nonterminals + padding], 1)
-    return Side(of_words, of_symbols, found.detach().sum(1, dtype=torch.float32))
+    return Side(*found.split([preterminals, nonterminals + padding], 1))
 
 
-def _summing_as(side: Side, rules: Float[Tensor, "rank rank"]) -> Float[Tensor, "rank rank"]:
-    """The rules of a side, whose rows sum to what those of its nonterminals do: the head's are rounded as well."""
-    return rules * (side.of_symbols.detach().sum(1, dtype=torch.float32) / rules.detach().sum(1))[:, None]
+def _mass(sides: Sequence[Side], matrix: Float[Tensor, "both rank"]) -> Float[Tensor, "rank"]:
+    """What the rules of each rank sum to: every rank has a child on each side, a preterminal or what the link says."""
+    of_words = [side.of_words.detach().sum(1, dtype=torch.float32) for side in sides]
+    of_symbols = matrix.sum(1, dtype=torch.float32).view(2, -1)
+    return (of_words[0] + of_symbols[0]) * (of_words[1] + of_symbols[1])

@@ -108,7 +108,8 @@ def _inside(inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None
         weights = Weights(split.factor, split.power)
     link, root = _padded_link(inputs.link, rank, padded(rank)), pad(inputs.root, (0, padded(rank) - rank))
     rows = span_rows(sentences.layout, sentences.true_lengths)
-    chart = new_chart(rows, rank, weights, link.tensors[0].dtype)
+    inverse_mass = None if inputs.mass is None else pad(1 / inputs.mass, (0, padded(rank) - rank))
+    chart = new_chart(rows, rank, weights, link.tensors[0].dtype, inverse_mass)
     lay_words(chart, inputs.words.contiguous(), sentences.token_word)
     aside = Aside(root.device)
     for step in inside_steps(chart.rows.longest):
