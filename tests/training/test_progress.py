@@ -40,6 +40,7 @@ def test_records_as_lines() -> None:
     assert line(TRAIN) == (
         "step 50  epoch 2  train  loss 41.235  perplexity 123.46  rate 0.002  words/s 12,345  MB 1,234"
     )
+    assert line({**TRAIN, "num_again": 3}).endswith("MB 1,234  (3 done again)")
     assert line(VALID) == "step 60  epoch 2  valid  perplexity inf  S-F1 45.68  (2 impossible, 4 left out)"
 
 

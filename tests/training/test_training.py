@@ -91,6 +91,16 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
     assert not torch.equal(one["ranks"], three["ranks"])
 
 
+def test_sentences_that_were_done_again_are_counted() -> None:
+    trainer = Trainer(config(), built(config()), data(), Processes(), Keeper(None), Quiet())
+    seen = []
+    for number in (0, 3, 0):
+        trainer.step.watch.num_again = number
+        trainer._log(0.01)
+        seen.append(trainer.record.get("num_again"))
+    assert seen == [None, 3, None]
+
+
 def test_records(tmp_path: Path) -> None:
     trained(tmp_path / "run", config(run__epochs=1, run__log_every=2))
     record = next(record for record in RunDirectory.open(tmp_path / "run").metrics() if record["split"] == "train")

@@ -96,6 +96,7 @@ class CapturedStep(GradientStep):
     def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
         """Sentences that a graph could not do. Padding is not read."""
         lengths = tuple(share.lengths[place] for place in lost.tolist())
+        self.watch.num_again += len(lengths)
         losses = self._loss(share.words[lost], lengths)
         total = self.watch.losses(losses, share.counts[lost], share.predictions[lost])
         (total * share.scale).backward()

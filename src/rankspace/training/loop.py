@@ -198,12 +198,14 @@ class Trainer:
             "loss": sums.loss / max(sums.num_sentences, 1),
             "perplexity": math.exp(min(sums.loss / max(sums.num_predictions, 1), 700)),
             "num_impossible": int(sums.num_impossible),
+            **({"num_again": self.step.watch.num_again} if self.step.watch.num_again else {}),
             **(by_gradient if sums.num_steps else {}),
             "words_per_second": round(progress.num_words / max(now - self._logged, 1e-9)),
             "memory_mb": memory_mb(self.processes.device),
         }
         self.keeper.record(self.record)
         progress.sums, progress.num_words, self._logged = Sums(), 0, now
+        self.step.watch.num_again = 0
 
     def _evaluation(self, is_planned: bool = True) -> None:
         """Evaluates and keeps the best weights. Schedule and early stopping look at planned evaluations alone, so that

@@ -171,5 +171,6 @@ def line(record: Mapping[str, Any]) -> str:
     left_out = record.get("num_skipped", 0) + record.get("num_left_out", 0)
     notes = [f"{record['num_impossible']} impossible"] if record.get("num_impossible") else []
     notes += [f"{left_out} left out"] if left_out else []
+    notes += [f"{record['num_again']} done again"] if record.get("num_again") else []
     text = f"step {record['step']}  epoch {record['epoch']}  {record['split']}  {figures(record)}"
     return f"{text}  ({', '.join(notes)})" if notes else text

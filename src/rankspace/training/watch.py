@@ -56,6 +56,7 @@ class Watch:
         self.least = torch.zeros((), dtype=torch.float64, device=device)  # the loss at the first bad step
         self._now = torch.zeros((), dtype=torch.int64, device=device)  # the step; on the device, for captured ones
         self._recent: deque[Place] = deque()
+        self.num_again = 0  # sentences that a captured step lost, and that were done again; on the host
 
     def begin(self, place: Place) -> None:
         """Tells which step comes."""
