@@ -20,7 +20,7 @@ Way = Literal["graph", "eager"]
 
 LIMIT = 1e-2  # of |d log p| at 40 words, in proportion for more; what is asked of "high" and "medium"
 # Of the gradient of all weights, relative. A rectifier whose input rounds to the other side of zero passes a gradient
-# that it should not, or none: one of the millions of the networks is some 1e-4 of it.
+# that it should not, or none: one of the millions of the networks can be some 1e-4 of it.
 GRADIENT_LIMITS: Mapping[Precision, float] = {"highest": 5e-4, "high": 2e-2, "medium": 2e-2}
 SHARPNESS = 6.0
 # What logits are linear in: these times 6 are logits times 6.
