@@ -19,6 +19,7 @@ from rankspace.bench.gpu_rows import NAMES, ROWS, Row, chosen, small, spread_len
 from rankspace.bench.gpu_training import Stopwatch
 from rankspace.bench.gpu_work import FORMULAS, Product, num_spans, step_bytes, step_flops
 from rankspace.bench.operations import operations
+from rankspace.bench.rectifiers import KeptSides, NotedSides
 from rankspace.cli import main
 from rankspace.cli.bench_gpu_table import cells, parse_line, show_gpu, training_line
 from rankspace.errors import RankspaceError
@@ -307,6 +308,32 @@ print(json.dumps(measure(small(row), torch.device("cpu"), 1)))
         assert found["wrong"] == ""
         assert found["way"] == "graph"
         assert 0 < found["peak_gb"] < 1
+
+
+class TestSidesOfRectifiers:
+    def test_a_unit_nearer_to_zero_than_float32_rounds_takes_the_noted_side(self) -> None:
+        x = torch.tensor([-1.0, 1.0, 2.0, -1e-7, 1e-7], dtype=torch.float64, requires_grad=True)
+        with NotedSides() as noted:
+            torch.relu(torch.tensor([-1.0, 1.0, 2.0, 1e-7, -1e-7]))
+        with KeptSides(noted.sides) as kept:
+            rectified = x.relu()
+        [slopes] = torch.autograd.grad(rectified.sum(), x)
+        assert kept.num_moved == 2
+        assert slopes.tolist() == [0, 1, 1, 1, 0]
+        torch.testing.assert_close(rectified.detach(), x.detach().relu(), rtol=0, atol=1e-6)
+
+    def test_a_unit_that_is_not_near_keeps_its_own(self) -> None:
+        x = torch.tensor([-1.0, 1e-3], dtype=torch.float64, requires_grad=True)
+        with KeptSides([torch.tensor([True, False])]) as kept:
+            rectified = torch.relu(x)
+        [slopes] = torch.autograd.grad(rectified.sum(), x)
+        assert kept.num_moved == 0
+        assert slopes.tolist() == [0, 1]
+
+    def test_sides_are_kept_in_highest_alone(self) -> None:
+        row = replace(small(ROW["rank-hmm-highest"]), peaked=False)
+        assert gpu_step.errors(row, CPU)["moved"] == 0
+        assert gpu_step.errors(replace(row, precision="medium"), CPU)["moved"] is None
 
 
 def made_up(**changes: Any) -> dict[str, Any]:

@@ -64,6 +64,7 @@ CASES = [
     Case("16 of 5..40", 1000, ragged_lengths(16), "high"),
     Case("16 x 40 highest", 1000, (40,) * 16, "highest"),
     Case("16 x 40 medium", 1000, (40,) * 16, "medium"),
+    Case("64 x 40 medium", 1000, (40,) * 64, "medium"),
     Case("1 x 400", 1000, (400,), "high"),
     Case("16 x 200", 1000, (200,) * 16, "high"),
     Case("16 x 40 r 4096", 4096, (40,) * 16, "high"),
@@ -137,7 +138,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def rates() -> dict[str, float]:
-    """TFLOP/s of a tf32 and of a float32 product of 8192^3, and TB/s of a copy of 4 GB."""
+    """TFLOP/s of a product of 8192^3 in each arithmetic, and TB/s of a copy of 4 GB."""
     a, b = (torch.randn(8192, 8192, device=GPU) for _ in range(2))
     found = {}
     for name, allowed in (("tf32", True), ("fp32", False)):
@@ -145,6 +146,9 @@ def rates() -> dict[str, float]:
         a @ b
         found[name] = 2 * 8192**3 / median_ms(lambda: a @ b, 5) / 1e9
     torch.backends.cuda.matmul.allow_tf32 = False
+    a, b = a.bfloat16(), b.bfloat16()
+    a @ b
+    found["bf16"] = 2 * 8192**3 / median_ms(lambda: a @ b, 5) / 1e9
     source = torch.randn(2**29, device=GPU)
     target = torch.empty_like(source)
     found["copy"] = 2 * source.nbytes / median_ms(lambda: target.copy_(source), 5) / 1e9
@@ -152,7 +156,8 @@ def rates() -> dict[str, float]:
 
 
 def floor_ms(case: Case, limits: dict[str, float]) -> float:
-    rate = limits["fp32"] if case.precision == "highest" else limits["tf32"]
+    """Products at the rate of their arithmetic and bytes at that of a copy, one after the other."""
+    rate = limits[{"highest": "fp32", "high": "tf32", "medium": "bf16"}[case.precision]]
     return case.gflop / rate + case.gigabytes / limits["copy"]
 
 
@@ -162,7 +167,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     given = parser.parse_args()
     limits = rates()
-    print(f"tf32 {limits['tf32']:.0f}, fp32 {limits['fp32']:.0f} TFLOP/s, copy {limits['copy']:.2f} TB/s")
+    print(
+        f"bf16 {limits['bf16']:.0f}, tf32 {limits['tf32']:.0f}, fp32 {limits['fp32']:.0f} TFLOP/s, copy {limits['copy']:.2f} TB/s"
+    )
     print(
         f"{'case':18}{'GFLOP':>8}{'GB':>8}{'floor':>8}{'graph ms':>10}{'of floor':>10}{'eager':>8}{'peak GB':>9}  "
         "errors"

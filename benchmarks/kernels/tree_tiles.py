@@ -1,22 +1,23 @@
 """Tries other tiles of the tree kernels: forward and backward in a CUDA graph, and each part alone.
 
-    python benchmarks/kernels/tree_tiles.py [--output FILE]
+    python benchmarks/kernels/tree_tiles.py [--output FILE] [--precision medium] [--parts]
 
 Variants are compiled side by side first, each in a process of its own, which fills Triton's cache; then timed one after
-the other. The constants of `rankspace/kernels/tree_tiles.py` are what this finds.
+the other. The constants of `rankspace/kernels/tree_tiles.py` are what this finds. `--parts` leaves other tiles out.
 """
 
 import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from timing import captured, median_ms
-from tree_chart import CASES, Case, random_inputs, step
+from tree_chart import CASES, Case, random_inputs, rates, step
 
 from rankspace.inference.tree import triton_engine
 from rankspace.kernels import tree_outside, tree_splits, tree_tiles, tree_tops
@@ -39,6 +40,7 @@ VARIANTS: dict[str, dict[str, int]] = {
     "widths 2, begins 4, lag 1": {"WIDTHS": 2, "BEGINS": 4, "LAG": 1},
     "widths 8, begins 1": {"WIDTHS": 8, "BEGINS": 1},
 }
+OF_PARTS = ("default", "nothing ahead")  # between them every part is seen
 
 
 def use(changes: dict[str, int]) -> None:
@@ -91,7 +93,7 @@ def parts(case: Case) -> dict[str, Callable[[], None]]:
     def products_with_a_turned_copy() -> None:
         for each in outside[:-1]:
             of_children = above.children[rows.spans(each.width)].flatten(1)
-            triton_engine._product(of_children, turned.T, "high", above.alpha[rows.wide(each.width)])
+            triton_engine._product(of_children, turned.T, case.precision, above.alpha[rows.wide(each.width)])
 
     def products_back() -> None:
         for each in outside[:-1]:
@@ -108,8 +110,9 @@ def parts(case: Case) -> dict[str, Callable[[], None]]:
     return found | {"products": products, **back, "link gradient": link_gradient}
 
 
-def compile_all() -> None:
-    started = [subprocess.Popen([sys.executable, __file__, "--compile", name]) for name in VARIANTS]
+def compile_all(names: Iterable[str], precision: str) -> None:
+    command = [sys.executable, __file__, "--precision", precision, "--compile"]
+    started = [subprocess.Popen([*command, name]) for name in names]
     for process in started:
         process.wait()
 
@@ -118,26 +121,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compile", choices=VARIANTS)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--precision", choices=["high", "medium"], default="high")
+    parser.add_argument("--parts", action="store_true")
     given = parser.parse_args()
-    cases = [case for case in CASES if case.name in ("16 x 40", "64 x 40")]
+    names = OF_PARTS if given.parts else tuple(VARIANTS)
+    cases = [replace(case, precision=given.precision) for case in CASES if case.name in ("16 x 40", "64 x 40")]
     if given.compile:
         use(VARIANTS[given.compile])
         whole(cases[0])()
         torch.cuda.synchronize()
         return
-    compile_all()
-    records = []
+    compile_all(names, given.precision)
+    limits, records = rates(), []
     for case in cases:
-        for name, changes in VARIANTS.items():
-            use(changes)
-            record = {"case": case.name, "variant": name, "whole": median_ms(captured(whole(case)).replay)}
+        for name in names:
+            use(VARIANTS[name])
+            record = {
+                "case": case.name,
+                "precision": case.precision,
+                "variant": name,
+                "whole": median_ms(captured(whole(case)).replay),
+            }
             record |= {part: median_ms(captured(run).replay, 10) for part, run in parts(case).items()}
             records.append(record)
             shown = "  ".join(f"{part} {time:.3f}" for part, time in record.items() if isinstance(time, float))
             print(f"{case.name:9}{name:34}{shown}", flush=True)
             torch.cuda.empty_cache()
     if given.output:
-        given.output.write_text(json.dumps(records, indent=1) + "\n")
+        whole_record = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "limits": limits}
+        given.output.write_text(json.dumps(whole_record | {"variants": records}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
