@@ -51,7 +51,7 @@ class Case:
     @property
     def gigabytes(self) -> float:
         """Rows that splits read, forward (two) and backward (four)."""
-        return 6 * self.splits * self.rank * 4 / 1e9
+        return 6 * self.splits * self.rank * (2 if self.precision == "medium" else 4) / 1e9
 
 
 def ragged_lengths(num: int) -> tuple[int, ...]:
