@@ -167,9 +167,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     given = parser.parse_args()
     limits = rates()
-    print(
-        f"bf16 {limits['bf16']:.0f}, tf32 {limits['tf32']:.0f}, fp32 {limits['fp32']:.0f} TFLOP/s, copy {limits['copy']:.2f} TB/s"
-    )
+    print("  ".join(f"{name} {rate:.3g}" for name, rate in limits.items()), "(TFLOP/s; copy TB/s)")
     print(
         f"{'case':18}{'GFLOP':>8}{'GB':>8}{'floor':>8}{'graph ms':>10}{'of floor':>10}{'eager':>8}{'peak GB':>9}  "
         "errors"
