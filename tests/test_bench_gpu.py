@@ -263,7 +263,7 @@ class TestMeasuring:
 
     def test_every_step_of_training_has_a_shape(self, monkeypatch: pytest.MonkeyPatch) -> None:
         row, watches = small(ROW["rank-hmm-highest"]), []
-        data, config = gpu_training.random_data([3, 4, 5] * 64, row.vocabulary), gpu_training.training_config(row, 2)
+        data, config = gpu_training.language_data([3, 4, 5] * 64, row.vocabulary), gpu_training.training_config(row, 2)
         monkeypatch.setattr(gpu_training, "Stopwatch", lambda: watches.append(Stopwatch()) or watches[-1])
         gpu_training.timed_steps(config, data, CPU)
         shapes = gpu_training.epoch_shapes(config, data, CPU)

@@ -139,9 +139,8 @@ def test_rules_are_divided_by_what_they_sum_to_as_they_are_rounded(name: str, mo
     [inputs] = seen
     settings = MODELS[name]
     children = settings["nonterminals"] + settings["preterminals"]
-    entry = float(
-        conditional(torch.zeros(1, 1, device=DEVICE), torch.zeros(children, 1, device=DEVICE), "medium")[0, 0]
-    )
+    row, columns = torch.zeros(1, 1, device=DEVICE), torch.zeros(children, 1, device=DEVICE)
+    entry = float(conditional(row, columns, "medium").probabilities[0, 0])
     of_words = settings["preterminals"] * entry
     of_link = inputs.link.tensors[0].detach().bfloat16().double().sum(1)
     assert inputs.mass is not None

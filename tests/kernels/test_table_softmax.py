@@ -57,6 +57,20 @@ def test_softmax(sizes: tuple[int, int], dropout: float) -> None:
 
 
 @pytest.mark.usefixtures("widest")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("border", [0, 1, 33, 40])
+def test_what_rows_sum_to_as_they_are_rounded(border: int, dtype: torch.dtype) -> None:
+    logits, found = random(5, 40, scale=3), poisoned(5, 40).to(dtype)
+    masses = torch.full((5, 2), math.nan, device=DEVICE)
+    softmax_rows(logits, found, seed_of(0), masses=masses, border=border)
+    expected = torch.stack([part.double().sum(1) for part in (found[:, :border], found[:, border:])], 1)
+    torch.testing.assert_close(masses.double(), expected, rtol=1e-6, atol=1e-7)
+    by_torch = torch.empty_like(masses)
+    softmax_rows_by_torch(logits, torch.empty_like(found), seed_of(0), masses=by_torch, border=border)
+    torch.testing.assert_close(masses, by_torch, rtol=1e-2, atol=1e-6)  # the interpreter cuts off where torch rounds
+
+
+@pytest.mark.usefixtures("widest")
 def test_a_row_that_would_lose_everything_keeps_all() -> None:
     logits, seed = random(64, 2), seed_of(5)
     lost = ~(lots_by_torch(seed, 0, 64, 2) >= round(0.9 * 2**16)).any(1)

@@ -129,6 +129,24 @@ def test_zeros_of_the_grammar_that_do_not_matter_are_not_lost() -> None:
         assert float((one - other).norm()) <= 1e-5 * float(other.norm())
 
 
+@pytest.mark.parametrize(("power", "is_lost"), [(-40, False), (-80, False), (-86, True), (-100, True)])
+def test_what_a_raised_number_could_add_is_told_from_what_it_is(power: int, is_lost: bool) -> None:
+    """The root nearly always takes rank 0, which no word is the right child of; all that there is passes through rank
+    1. The number that stands for the impossible word adds 2^-109 to Z."""
+    inputs, sentences = random_inputs(2), random_sentences((2,))
+    words = torch.tensor([1.0, 1.0, 0.0, 1.0], device=DEVICE).repeat(len(inputs.words), 1)
+    found = Outcome(
+        inputs.like((words, torch.tensor([1.0, 2.0**power], device=DEVICE), inputs.link.tensors[0])),
+        sentences,
+        None,
+        True,
+    )
+    assert found.lost.tolist() == [is_lost]
+    if not is_lost:
+        expected = sentences.log_scale[sentences.token_word].sum() + power * math.log(2)
+        torch.testing.assert_close(found.log_z[0], expected, rtol=0, atol=1e-6)
+
+
 def test_what_hangs_on_zeros_of_the_grammar_is_lost() -> None:
     """Impossible sentences are: the numbers that zeros are raised to give them a probability that is not theirs."""
     inputs = random_inputs(3)

@@ -1,8 +1,8 @@
 """The training runs of `rankspace bench gpu`: how near the loop of `rankspace train` comes to the time of its steps.
 
-A run on random sentences of newspaper lengths has the time of each of its steps taken, from the end of one to the end
-of the next: loading, optimiser and logging included. Steps of the commonest shapes in the last epoch, when their graphs
-are recorded, are then held against the step alone (without an optimiser) at the same shapes.
+A run on synthetic sentences of newspaper lengths has the time of each of its steps taken, from the end of one to the
+end of the next: loading, optimiser and logging included. Steps of the commonest shapes in the last epoch, when their
+graphs are recorded, are then held against the step alone (without an optimiser) at the same shapes.
 """
 
 import random
@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from rankspace.data.corpus import Corpus, offsets_of
 from rankspace.data.preparation import make_card
 from rankspace.data.prepared import PreparedData
 from rankspace.data.preprocessing import Preprocessing
+from rankspace.data.synthetic import SyntheticTreebank
 from rankspace.data.vocabulary import END, UNKNOWN, Vocabulary
 from rankspace.errors import RankspaceError, is_lack_of_memory
 from rankspace.models import MODELS
@@ -61,7 +63,7 @@ class Step(NamedTuple):
 def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
     """Words per second of training and of the same steps alone, and how much longer training takes."""
     record: dict[str, Any] = {"model": row.model, "settings": dict(row.settings), "precision": row.precision}
-    data = random_data([3, 4, 5] * 64 if quick else newspaper_lengths(), row.vocabulary)
+    data = language_data([3, 4, 5] * 64 if quick else newspaper_lengths(), row.vocabulary)
     config = training_config(row, 4 if quick else NUM_EPOCHS)
     try:
         steps = common(timed_steps(config, data, device), 1 if quick else COMPARED)
@@ -77,16 +79,34 @@ def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
         release(device)
 
 
-def random_data(lengths: Sequence[int], vocabulary: int) -> PreparedData:
-    """Random sentences of some lengths, without trees, as the training split. Words are as frequent as those of a
-    language are: the k-th has a share of 1 / (k + 1)."""
+def language_data(lengths: Sequence[int], vocabulary: int) -> PreparedData:
+    """Sentences of some lengths, without trees, as the training split: the text of the synthetic treebank, cut anew.
+
+    Its words are few: each stands for as many as the vocabulary has for it, the k-th of them with a share of 1 / k. (In
+    sentences of independent words there is nothing to learn; the probabilities of a grammar then part so far within an
+    epoch that sentences leave the range of float32 and are done again, which those of a language do not.)
+    """
     words = Vocabulary((UNKNOWN, END, *(f"w{number}" for number in range(2, vocabulary))))
     mixed = random.Random(0).sample(list(lengths), len(lengths))
-    shares = 1 / np.arange(2, vocabulary)
-    tokens = np.random.default_rng(0).choice(np.arange(2, vocabulary), sum(mixed), p=shares / shares.sum())
-    tokens = tokens.astype(np.int32)
-    splits = {"train": Corpus(words, tokens, offsets_of(mixed))}
-    return PreparedData(make_card("random", Preprocessing(eos=True), [], splits), words, splits)
+    text = _text(sum(mixed))
+    kinds = {word: number for number, word in enumerate(dict.fromkeys(text))}
+    num_each = max(1, (vocabulary - 2) // len(kinds))
+    shares = 1 / np.arange(1, num_each + 1)
+    chosen = np.random.default_rng(0).choice(num_each, len(text), p=shares / shares.sum())
+    tokens = 2 + (np.array([kinds[word] for word in text]) * num_each + chosen) % (vocabulary - 2)
+    splits = {"train": Corpus(words, tokens.astype(np.int32), offsets_of(mixed))}
+    return PreparedData(make_card("synthetic", Preprocessing(eos=True), [], splits), words, splits)
+
+
+def _text(num_words: int) -> list[str]:
+    """Sentences of the synthetic treebank one after the other, as many words as are asked for."""
+    found: list[str] = []
+    treebank = SyntheticTreebank()
+    for seed in count():
+        if len(found) >= num_words:
+            break
+        found += [str(word) for tree in treebank.trees(512, seed) for word in tree.words]
+    return found[:num_words]
 
 
 def training_config(row: Row, num_epochs: int) -> Config:

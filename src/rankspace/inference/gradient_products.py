@@ -37,11 +37,14 @@ class Factor:
         table = None if self.table is None else self.table.T
         return Factor(self.precision, table, None if self.halves is None else self.halves.T)
 
-    def times(self, other: "Float[Tensor, 'column _'] | Factor", out: Tensor | None = None) -> Float[Tensor, "row _"]:
-        """table @ other in float32, written to `out` if it is given."""
+    def times(
+        self, other: "Float[Tensor, 'column _'] | Factor", out: Tensor | None = None, portion: int | None = None
+    ) -> Float[Tensor, "row _"]:
+        """table @ other in float32, written to `out` if it is given. Halves are multiplied in portions of the columns,
+        if that is asked for: sums of one portion lose less to the matrix units, which cut off."""
         factor = other if isinstance(other, Factor) else Factor.of(other, self.precision)
         if self.halves is not None and factor.halves is not None:
-            return _three_products(self.halves, factor.halves, out)
+            return _three_products(self.halves, factor.halves, out, portion)
         assert self.table is not None
         assert factor.table is not None
         return product(self.table, factor.table, self.precision, out)
@@ -58,9 +61,12 @@ def is_halved(table: Float[Tensor, "row column"], precision: Precision) -> bool:
     return precision == "highest" and table.device.type == "cuda" and min(table.shape) >= WORTH
 
 
-def _three_products(a: Any, b: Any, out: Tensor | None) -> Float[Tensor, "row column"]:
+def _three_products(a: Any, b: Any, out: Tensor | None, portion: int | None) -> Float[Tensor, "row column"]:
     """Of two tables in halves: all but that of what is left of both."""
     found: Tensor = product(a.low, b.high, "medium", out)
     add_product(found, a.high, b.low)
-    add_product(found, a.high, b.high)
+    count = a.high.shape[1]
+    step = count if portion is None else portion
+    for first in range(0, count, step):
+        add_product(found, a.high[:, first : first + step], b.high[first : first + step])
     return found

@@ -12,13 +12,13 @@ import triton.language as tl
 
 ZERO = tl.constexpr(-(2**28))  # exponent of nothing
 FURTHEST = tl.constexpr(2**26)  # exponents of something lie between this and its negative
-LEAST_POWER = tl.constexpr(-102)  # a row whose largest number is lower is not brought up all the way: all of it is low
-FLOOR = tl.constexpr(2.0**-100)  # lower numbers, at the scale at which they were summed, are raised to it: far above
-# what sums of 2^16 products that underflow amount to
-LINK_FLOOR = 2.0**-120  # the same for a link, of which thousands of entries meet
+LEAST_POWER = tl.constexpr(-111)  # a row whose largest number is lower is not brought up all the way: all of it is low
+FLOOR = tl.constexpr(2.0**-109)  # lower numbers, at the scale at which they were summed, are raised to it: above what
+# sums of 2^16 products that underflow amount to, so it also bounds by how much any number is wrong but for rounding
+LINK_FLOOR = 2.0**-124  # the same for a link, of which up to 2^15 entries meet
 DOUBTFUL = tl.constexpr(2.0**-88)  # lower numbers must not matter (see `tree_doubt`); others are right to rounding
 LOWEST = 2.0**-103  # the smallest normal number over the rounding unit; see inference/scaled.py
-LARGEST_POWER = tl.constexpr(103)  # of derivatives: beyond it only what is lost or impossible
+LARGEST_POWER = tl.constexpr(112)  # of derivatives: beyond it only what is lost or impossible
 
 
 @triton.jit

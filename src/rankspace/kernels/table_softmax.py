@@ -27,9 +27,12 @@ def softmax_rows(
     dropout: float = 0.0,
     table: int = 0,
     first_row: int = 0,
+    masses: Float[Tensor, "row 2"] | None = None,
+    border: int = 0,
 ) -> None:
     """Fills `probabilities`, of any dtype. Rows of both may have gaps between them; `first_row` is the number of the
-    first in its table. Reads 4 bytes an entry and writes what the dtype takes."""
+    first in its table. Reads 4 bytes an entry and writes what the dtype takes. `masses` takes what each row sums to as
+    it was rounded, before the border and from it on."""
     num_rows, num_columns = logits.shape
     block = max(8, min(WIDEST, triton.next_power_of_2(num_columns)))
     _softmax_rows[(num_rows,)](
@@ -41,6 +44,9 @@ def softmax_rows(
         probabilities.stride(0),
         first_row,
         threshold_of(dropout),
+        probabilities if masses is None else masses,
+        border,
+        SUMS=masses is not None,
         TABLE=table,
         DROPS=dropout > 0,
         WHOLE=block >= num_columns,
@@ -50,7 +56,7 @@ def softmax_rows(
     )
 
 
-@triton.jit(do_not_specialize=["first_row", "threshold"])
+@triton.jit(do_not_specialize=["first_row", "threshold", "border"])
 @no_type_check
 def _softmax_rows(
     logits,
@@ -61,6 +67,9 @@ def _softmax_rows(
     stride,
     first_row,
     threshold,
+    masses,
+    border,
+    SUMS: tl.constexpr,
     TABLE: tl.constexpr,
     DROPS: tl.constexpr,
     WHOLE: tl.constexpr,
@@ -78,7 +87,11 @@ def _softmax_rows(
             entries = _entries(source, random, TABLE, first_row + row, 0, num_columns, 0, False, BLOCK)
             top = tl.max(entries, 0)
         weights = tl.exp(entries - top)
-        _store(target, weights, entries, 1 / tl.sum(weights, 0), 0, num_columns, TINY, BLOCK)
+        found = _store(target, weights, entries, 1 / tl.sum(weights, 0), 0, num_columns, TINY, BLOCK)
+        if SUMS:
+            is_first = tl.arange(0, BLOCK) < border
+            tl.store(masses + 2 * row, tl.sum(tl.where(is_first, found, 0.0), 0))
+            tl.store(masses + 2 * row + 1, tl.sum(tl.where(is_first, 0.0, found), 0))
     else:
         for first in range(BLOCK, num_columns, BLOCK):
             entries = _entries(source, random, TABLE, first_row + row, first, num_columns, threshold, DROPS, BLOCK)
@@ -93,9 +106,18 @@ def _softmax_rows(
             entries = _entries(source, random, TABLE, first_row + row, first, num_columns, threshold, DROPS, BLOCK)
             total += tl.exp(entries - top)
         share = 1 / tl.sum(total, 0)
+        before = tl.zeros([BLOCK], tl.float32)
+        behind = tl.zeros([BLOCK], tl.float32)
         for first in range(0, num_columns, BLOCK):
             entries = _entries(source, random, TABLE, first_row + row, first, num_columns, threshold, DROPS, BLOCK)
-            _store(target, tl.exp(entries - top), entries, share, first, num_columns, TINY, BLOCK)
+            found = _store(target, tl.exp(entries - top), entries, share, first, num_columns, TINY, BLOCK)
+            if SUMS:
+                is_first = first + tl.arange(0, BLOCK) < border
+                before += tl.where(is_first, found, 0.0)
+                behind += tl.where(is_first, 0.0, found)
+        if SUMS:
+            tl.store(masses + 2 * row, tl.sum(before, 0))
+            tl.store(masses + 2 * row + 1, tl.sum(behind, 0))
 
 
 @triton.jit
@@ -112,10 +134,13 @@ def _entries(source, random, table, row, first, num_columns, threshold, DROPS: t
 @triton.jit
 @no_type_check
 def _store(target, weights, entries, share, first, num_columns, TINY: tl.constexpr, BLOCK: tl.constexpr):
+    """What was stored, rounded; zero beyond the row."""
     columns = first + tl.arange(0, BLOCK)
     found = weights * share
     found = tl.where(entries == float("-inf"), 0.0, tl.where(found < TINY, TINY, found))  # a NaN stays one
-    tl.store(target + columns, found.to(target.dtype.element_ty), mask=columns < num_columns)
+    rounded = found.to(target.dtype.element_ty)
+    tl.store(target + columns, rounded, mask=columns < num_columns)
+    return rounded.to(tl.float32)
 
 
 def softmax_rows_by_torch(
@@ -125,6 +150,8 @@ def softmax_rows_by_torch(
     dropout: float = 0.0,
     table: int = 0,
     first_row: int = 0,
+    masses: Float[Tensor, "row 2"] | None = None,
+    border: int = 0,
 ) -> None:
     """What `softmax_rows` must equal."""
     if dropout:
@@ -132,6 +159,9 @@ def softmax_rows_by_torch(
         left = logits.where(kept, -torch.inf)
         logits = left.where((left > -torch.inf).any(1, keepdim=True), logits)
     probabilities.copy_(logits.softmax(1).clamp(min=TINY).where(logits > -torch.inf, 0))
+    if masses is not None:
+        parts = probabilities[:, :border], probabilities[:, border:]
+        masses.copy_(torch.stack([part.sum(1, dtype=torch.float32) for part in parts], 1))
 
 
 def softmax_rows_backward(

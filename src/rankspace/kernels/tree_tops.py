@@ -9,7 +9,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.kernels.scales import DOUBTFUL, ZERO, power_of_two
+from rankspace.kernels.scales import DOUBTFUL, FLOOR, ZERO, power_of_two
 from rankspace.kernels.tree_chart import Chart, Results
 from rankspace.kernels.tree_doubt import TOLERANCE
 from rankspace.kernels.tree_splits import LOST
@@ -26,7 +26,8 @@ def tops(
     log_scale: Float[Tensor, "word"],
 ) -> Results:
     """Z and log Z of each sentence; below two words Z is zero. Lost are sentences whose Z is positive and below
-    DOUBTFUL, those of which more than TOLERANCE passes through low entries, and those that the chart marked as LOST.
+    DOUBTFUL, those whose log Z low entries could make wrong by more than TOLERANCE, and those that the chart marked as
+    LOST.
 
     `log_scale`, float64: what was taken out of the row of each word.
     """
@@ -97,9 +98,9 @@ def _tops(
         ranks = first + tl.arange(0, BLOCK)
         mask = (ranks < padded) & wide
         entries = tl.load(alpha + at + ranks, mask=mask, other=0.0).to(tl.float32)
-        terms = entries * tl.load(root + ranks, mask=mask, other=0.0)
-        total += terms
-        of_low += tl.where(entries < lowest, terms, 0.0)
+        factors = tl.load(root + ranks, mask=mask, other=0.0)
+        total += entries * factors
+        of_low += tl.where(entries < lowest, factors, 0.0)
     z = tl.sum(total, 0)
     scale = tl.load(exponent + row, mask=wide, other=ZERO)
 
@@ -111,7 +112,7 @@ def _tops(
         scales += tl.load(log_scale + word, mask=time < words, other=0.0)
     possible = wide & (scale != ZERO) & (z != 0)
     logarithm = tl.log(tl.where(possible, z, 1.0).to(tl.float64)) + scale.to(tl.float64) * LOG_TWO + tl.sum(scales, 0)
-    doubtful = ((z >= DOUBTFUL) == 0) | (tl.sum(of_low, 0) > TOLERANCE * z)
+    doubtful = ((z >= DOUBTFUL) == 0) | (FLOOR / DOUBTFUL * lowest * tl.sum(of_low, 0) > TOLERANCE * z)
     low = wide & (scale != ZERO) & doubtful
     to = tl.load(sentence + place)
     tl.store(top + place, z)
@@ -145,12 +146,14 @@ def tops_by_torch(
         lost[sentence] |= top[place] < DOUBTFUL.value
         entries = chart.alpha[row - rows.num_tokens].float()
         is_low = entries < DOUBTFUL.value * 2.0 ** -int(chart.power[row])
-        lost[sentence] |= (entries * root).where(is_low, 0).sum() > TOLERANCE * top[place]
+        floor = FLOOR.value * 2.0 ** -int(chart.power[row])
+        lost[sentence] |= floor * root.where(is_low, 0).sum() > TOLERANCE * top[place]
     return Results(top, log_z, lost)
 
 
 class TopSlopes(NamedTuple):
-    """slope = unit * relative; derivatives are computed of the relative ones, which do not leave the range."""
+    """slope = unit * relative; derivatives are computed of the relative ones, which do not leave the range. The unit
+    is a power of two: nothing is rounded when derivatives are multiplied with it."""
 
     unit: Float[Tensor, ""]
     relative: Float[Tensor, "batch"]  # [place]
@@ -186,11 +189,12 @@ def _top_slopes(slopes, log_z, lost, top, sentence, unit, relative, of_top, batc
     possible = exists & (tl.load(log_z + at, mask=exists, other=0.0) > float("-inf"))
     possible &= tl.load(lost + at, mask=exists, other=0) == 0
     slope = tl.where(possible, tl.load(slopes + at, mask=exists, other=0.0), 0.0)
-    largest = tl.max(tl.abs(slope), 0)
-    largest = tl.where(largest == 0, 1.0, largest)
-    share = (slope / largest).to(tl.float32)
+    exponent = tl.max(tl.abs(slope), 0).to(tl.int64, bitcast=True) >> 52
+    exponent = tl.where(exponent == 0, 1023, exponent + 1)
+    above = (exponent << 52).to(tl.float64, bitcast=True)  # the next power of two; one if there are no slopes
+    share = (slope / above).to(tl.float32)
     z = tl.load(top + place, mask=exists, other=1.0)
-    tl.store(unit, largest)
+    tl.store(unit, above)
     tl.store(relative + place, share, mask=exists)
     tl.store(of_top + place, tl.where(share != 0, share / tl.where(share != 0, z, 1.0), 0.0), mask=exists)
 
@@ -198,8 +202,8 @@ def _top_slopes(slopes, log_z, lost, top, sentence, unit, relative, of_top, batc
 def top_slopes_by_torch(chart: Chart, results: Results, slopes: Float[Tensor, "batch"]) -> TopSlopes:
     """What `top_slopes` must equal."""
     slopes = slopes.where(~results.lost & (results.log_z > -math.inf), 0)
-    unit = slopes.abs().amax()
-    unit = unit.where(unit > 0, 1)
+    largest = slopes.abs().amax()
+    unit = torch.exp2(torch.frexp(largest).exponent.double()).where(largest > 0, 1)
     relative = (slopes / unit).float()[chart.rows.sentence.long()]
     return TopSlopes(unit, relative, (relative / results.top).where(relative != 0, 0))
 

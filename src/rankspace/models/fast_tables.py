@@ -4,7 +4,7 @@ Logits and slopes exist for a portion of the rows at a time; only p is kept.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -79,35 +79,51 @@ def portions(num_rows: int, num_columns: int) -> list[slice]:
     return [slice(first, min(first + step, num_rows)) for first in range(0, num_rows, step)]
 
 
+class Conditional(NamedTuple):
+    """Probabilities, and what their rows sum to as they are rounded: before a border and from it on. The latter are
+    constants to gradients."""
+
+    probabilities: Float[Tensor, "row column"]
+    masses: Float[Tensor, "row 2"]
+
+
 def conditional(
-    rows: Float[Tensor, "row size"], columns: Float[Tensor, "column size"], precision: Precision, padding: int = 0
-) -> Float[Tensor, "row column"]:
+    rows: Float[Tensor, "row size"],
+    columns: Float[Tensor, "column size"],
+    precision: Precision,
+    padding: int = 0,
+    border: int = 0,
+) -> Conditional:
     """softmax over columns of row . column, in the dtype of operands of the precision; differentiable. The last columns
     of all, as many as `padding` says, have no probability: products are fast at some multiples."""
-    apply: Callable[..., Tensor] = _Conditional.apply
-    return apply(rows, columns, precision, padding)
+    apply: Callable[..., tuple[Tensor, Tensor]] = _Conditional.apply
+    return Conditional(*apply(rows, columns, precision, padding, border))
 
 
 class _Conditional(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, columns: Tensor, precision: Precision, padding: int) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, columns: Tensor, precision: Precision, padding: int, border: int
+    ) -> tuple[Tensor, Tensor]:
         from rankspace.kernels.table_softmax import softmax_rows
 
         sources, targets = operand(rows, precision), operand(columns, precision)
         nothing, count = torch.zeros((), dtype=torch.int64, device=rows.device), len(columns) - padding
         found = aligned(len(rows), len(columns), sources)
         found[:, count:] = 0
+        masses = torch.empty(len(rows), 2, device=rows.device)
         with torch.autocast(rows.device.type, enabled=False):
             for part in portions(len(rows), len(columns)):
                 logits = product(sources[part], targets.T, precision)
-                softmax_rows(logits[:, :count], found[part, :count], nothing)
+                softmax_rows(logits[:, :count], found[part, :count], nothing, masses=masses[part], border=border)
         ctx.save_for_backward(sources, targets, found)
         ctx.precision, ctx.count = precision, count
-        return found
+        ctx.mark_non_differentiable(masses)
+        return found, masses
 
     @staticmethod
     @first_derivatives_only
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, slopes: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         from rankspace.kernels.table_softmax import softmax_rows_backward
 
         sources, targets, found = ctx.saved_tensors
@@ -117,4 +133,4 @@ class _Conditional(torch.autograd.Function):
         softmax_rows_backward(slopes[:, :count], found[:, :count], of_logits[:, :count])
         with torch.autocast(slopes.device.type, enabled=False):
             given = Factor.of(of_logits, ctx.precision)
-            return given.times(targets), given.T.times(sources), None, None
+            return given.times(targets), given.T.times(sources), None, None, None

@@ -109,26 +109,29 @@ def tree_log_prob(
     if tables.head is None:
         assert root is not None
         matrix, at_root = torch.cat([side.of_symbols[:, : len(root)] for side in sides]), root.softmax(0)
+        mass = sides[0].masses.sum(1) * sides[1].masses.sum(1)
     else:
-        head = conditional(*tables.head, precision)
+        head = conditional(*tables.head, precision).probabilities
         children = head if root is not None else head[:-1]
         reached = pad(children, (0, 0, 0, sides[0].of_symbols.shape[1] - len(children)))
         matrix = torch.cat([meeting(side.of_symbols, reached.T, precision) for side in sides])
+        mass = _mass(sides, operand(matrix.detach(), precision))
         at_root = head[-1].float() if root is None else meeting(root.softmax(0)[None], head.T, precision)[0]
     tokens = torch.arange(layout.num_tokens, device=scale.device)
     lost = torch.zeros(len(layout.lengths), dtype=torch.bool, device=scale.device)
     sentences = Sentences(layout, tokens, scale.double(), true_lengths, doubt=lost)
-    link, mass = DenseLink(matrix, precision), _mass(sides, operand(matrix.detach(), precision))
-    inputs = TreeInputs(link, words, at_root / at_root.detach().sum(), mass)
+    inputs = TreeInputs(DenseLink(matrix, precision), words, at_root / at_root.detach().sum(), mass)
     found, _ = log_z_by_kernels(inputs, sentences, None)
     return found, lost
 
 
 class Side(NamedTuple):
-    """Probabilities of children, in the dtype of operands."""
+    """Probabilities of children, in the dtype of operands. Every rank has a child on each side, a preterminal or a
+    nonterminal: `masses` are what each kind sums to."""
 
     of_words: Float[Tensor, "rank preterminal"]
     of_symbols: Float[Tensor, "rank padded"]  # with columns of zeros up to what products are fast at
+    masses: Float[Tensor, "rank 2"]
 
 
 def _probabilities(side: Table, preterminals: int, precision: Precision) -> Side:
@@ -136,12 +139,12 @@ def _probabilities(side: Table, preterminals: int, precision: Precision) -> Side
     nonterminals = len(side.columns) - preterminals
     padding = -len(side.columns) % MULTIPLE
     turned = pad(torch.cat([side.columns[nonterminals:], side.columns[:nonterminals]]), (0, 0, 0, padding))
-    found = conditional(side.rows, turned, precision, padding)
-    return Side(*found.split([preterminals, nonterminals + padding], 1))
+    found, masses = conditional(side.rows, turned, precision, padding, preterminals)
+    of_words, of_symbols = found.split([preterminals, nonterminals + padding], 1)
+    return Side(of_words, of_symbols, masses)
 
 
 def _mass(sides: Sequence[Side], matrix: Float[Tensor, "both rank"]) -> Float[Tensor, "rank"]:
-    """What the rules of each rank sum to: every rank has a child on each side, a preterminal or what the link says."""
-    of_words = [side.of_words.detach().sum(1, dtype=torch.float32) for side in sides]
+    """What the rules of each rank sum to, where the link stands for the nonterminals."""
     of_symbols = matrix.sum(1, dtype=torch.float32).view(2, -1)
-    return (of_words[0] + of_symbols[0]) * (of_words[1] + of_symbols[1])
+    return (sides[0].masses[:, 0] + of_symbols[0]) * (sides[1].masses[:, 0] + of_symbols[1])

@@ -5,7 +5,8 @@ A graph of them is recorded once for a shape and sent as a whole.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -94,10 +95,11 @@ class CapturedStep(GradientStep):
         self._optimiser_graph, self._num_changes = None, 0
 
     def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
-        """Sentences that a graph could not do. Padding is not read."""
+        """Sentences that a graph could not do, by torch: kernels would not either. Padding is not read."""
         lengths = tuple(share.lengths[place] for place in lost.tolist())
         self.watch.num_again += len(lengths)
-        losses = self._loss(share.words[lost], lengths)
+        with without_kernels(self.model):
+            losses = self._loss(share.words[lost], lengths)
         total = self.watch.losses(losses, share.counts[lost], share.predictions[lost])
         (total * share.scale).backward()
 
@@ -123,6 +125,17 @@ class CapturedStep(GradientStep):
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             work()
         return graph
+
+
+@contextmanager
+def without_kernels(model: Model) -> Iterator[None]:
+    """Within, a model computes by torch alone."""
+    before = model.options
+    model.options = {**before, "backend": "torch"}
+    try:
+        yield
+    finally:
+        model.options = before
 
 
 class Inputs(NamedTuple):

@@ -26,6 +26,7 @@ from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import SpanWeights
 
 KernelLink = DenseLink | FactoredLink
+PORTION = 512  # terms that matrix units sum at a time in the recursion of derivatives in "highest"
 
 
 def log_z_by_kernels(
@@ -211,7 +212,11 @@ def _apply(link: KernelLink, x: Float[Tensor, "row in"], out: Float[Tensor, "row
 
 class Back:
     """The transposed link, for derivatives. Its matrices lie in memory by columns, as transposed products of float32
-    read them: a fifth faster. Those of bfloat16 are as fast either way."""
+    read them: a fifth faster. Those of bfloat16 are as fast either way.
+
+    A derivative passes through it once for each span above it, and what matrix units cut off a long sum adds up; sums
+    of "highest" are cut into portions.
+    """
 
     def __init__(self, link: KernelLink) -> None:
         self.precision = link.precision
@@ -221,14 +226,14 @@ class Back:
 
     def __call__(self, y: Float[Tensor, "row both"], out: Float[Tensor, "row in"]) -> None:
         for factor in self.factors[:-1]:
-            y = operand(Factor.of(y, self.precision).times(factor), self.precision)
-        Factor.of(y, self.precision).times(self.factors[-1], out)
+            y = operand(Factor.of(y, self.precision).times(factor, portion=PORTION), self.precision)
+        Factor.of(y, self.precision).times(self.factors[-1], out, PORTION)
 
 
 def _link_gradients(given: Any, link: KernelLink, chart: Any, above: Any, unit: Tensor) -> tuple[Tensor, ...]:
     """One product over all spans of two words or more; padding cut off."""
     alpha, of_children = chart.alpha[: len(above.alpha)], above.children[chart.rows.num_tokens :].flatten(1)
-    found, rank = _products(link, alpha, of_children), chart.rank
+    found, rank = _products(link, alpha, of_children, given.tensors[0].dtype), chart.rank
     cut = [found[0].unflatten(0, (2, chart.padded))[:, :rank], *(part[None, :, :rank] for part in found[1:])]
     if not isinstance(link, FactoredLink):
         cut[0] = cut[0][:, :, :rank]
@@ -237,15 +242,17 @@ def _link_gradients(given: Any, link: KernelLink, chart: Any, above: Any, unit: 
 
 def _scaled(part: Tensor, unit: Float[Tensor, ""], whole: Tensor) -> Tensor:
     """In the shape and dtype of a whole tensor."""
-    found = torch.empty_like(part, dtype=whole.dtype, memory_format=torch.contiguous_format)
-    return torch.mul(part, unit.to(part.dtype), out=found).reshape(whole.shape)
+    found = part.to(whole.dtype).contiguous()
+    torch._foreach_mul_([found], unit.to(whole.dtype))  # sooner than `mul`, which reads the unit anew for each number
+    return found.reshape(whole.shape)
 
 
-def _products(link: KernelLink, alpha: Tensor, of_children: Tensor) -> tuple[Tensor, ...]:
-    """Derivatives of the padded link."""
+def _products(link: KernelLink, alpha: Tensor, of_children: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Derivatives of the padded link, in float32; in bfloat16 if the link was given so, rounded once."""
     precision = link.precision
     if isinstance(link, DenseLink):
-        return (Factor.of(of_children, precision).T.times(alpha),)
+        factor = Factor.of(of_children, precision).T
+        return (factor.rounded_times(alpha) if dtype == torch.bfloat16 else factor.times(alpha),)
     middle, back = product(alpha, link.first.T, precision), product(of_children, link.second, precision)
     of_second = product(of_children.T, operand(middle, precision), precision)
     return of_second, product(operand(back, precision).T, alpha, precision)
