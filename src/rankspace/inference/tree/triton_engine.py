@@ -26,7 +26,7 @@ from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import SpanWeights
 
 KernelLink = DenseLink | FactoredLink
-PORTION = 512  # terms that matrix units sum at a time in the recursion of derivatives in "highest"
+PORTION = 1024  # terms that matrix units sum at a time in the products of derivatives, in "highest"
 
 
 def log_z_by_kernels(
@@ -252,7 +252,7 @@ def _products(link: KernelLink, alpha: Tensor, of_children: Tensor, dtype: torch
     precision = link.precision
     if isinstance(link, DenseLink):
         factor = Factor.of(of_children, precision).T
-        return (factor.rounded_times(alpha) if dtype == torch.bfloat16 else factor.times(alpha),)
+        return (factor.rounded_times(alpha) if dtype == torch.bfloat16 else factor.times(alpha, portion=PORTION),)
     middle, back = product(alpha, link.first.T, precision), product(of_children, link.second, precision)
     of_second = product(of_children.T, operand(middle, precision), precision)
     return of_second, product(operand(back, precision).T, alpha, precision)
