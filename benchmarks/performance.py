@@ -155,7 +155,8 @@ def training_text(run: dict[str, Any]) -> str:
         return f"{start}: not timed, {run['wrong']}."
     return (
         f"{start}: {run['words_per_second']:,.0f} words a second in the loop, {run['words_per_second_alone']:,.0f} by "
-        f"its steps alone: {run['ratio']:.2f} times as long, at most {run['limit']:g}."
+        f"its steps alone: {run['ratio']:.2f} times as long, at most {run['limit']:g}; {run['num_again']} sentences "
+        "were done again."
     )
 
 

@@ -88,17 +88,11 @@ def parts(case: Case) -> dict[str, Callable[[], None]]:
         for each in inside[:-1]:
             triton_engine._apply(link, chart.alpha[rows.wide(each.width)], chart.both(rows.spans(each.width)))
 
-    turned = link.tensors[0].T.contiguous()
-
-    def products_with_a_turned_copy() -> None:
-        for each in outside[:-1]:
-            of_children = above.children[rows.spans(each.width)].flatten(1)
-            triton_engine._product(of_children, turned.T, case.precision, above.alpha[rows.wide(each.width)])
+    back = triton_engine.Back(link)
 
     def products_back() -> None:
         for each in outside[:-1]:
-            of_children = above.children[rows.spans(each.width)].flatten(1)
-            triton_engine._apply_transposed(link, of_children, above.alpha[rows.wide(each.width)])
+            back(above.children[rows.spans(each.width)].flatten(1), above.alpha[rows.wide(each.width)])
 
     def link_gradient() -> None:
         triton_engine._link_gradients(inputs.link, link, chart, above, slopes.unit)
@@ -106,8 +100,7 @@ def parts(case: Case) -> dict[str, Callable[[], None]]:
     found = {"splits": splits, "outside": outsides}
     if any(each.ahead for each in inside):
         return found | {"begun": begun, "begun outside": begun_outside}
-    back = {"products back": products_back, "with a turned copy": products_with_a_turned_copy}
-    return found | {"products": products, **back, "link gradient": link_gradient}
+    return found | {"products": products, "products back": products_back, "link gradient": link_gradient}
 
 
 def compile_all(names: Iterable[str], precision: str) -> None:

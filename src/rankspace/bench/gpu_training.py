@@ -1,17 +1,16 @@
 """The training runs of `rankspace bench gpu`: how near the loop of `rankspace train` comes to the time of its steps.
 
 A run on synthetic sentences of newspaper lengths has the time of each of its steps taken, from the end of one to the
-end of the next: loading, optimiser and logging included. Steps of the commonest shapes in the last epoch, when their
-graphs are recorded, are then held against the step alone (without an optimiser) at the same shapes.
+end of the next: loading, optimiser and logging included. Steps of the commonest shapes, from when their graphs are
+recorded, are then held against the step alone (without an optimiser) at the same shapes.
 """
 
 import random
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +34,14 @@ from rankspace.training.captured import Shape, padded_shape
 from rankspace.training.epochs import Epochs
 from rankspace.training.processes import join_processes
 from rankspace.training.progress import Quiet
+from rankspace.training.run_directory import RunDirectory
 
 LIMIT = 1.15  # how much longer a step may take in training
 COMPARED = 10  # shapes whose steps are also measured alone
 LONGEST = 40
-NUM_EPOCHS = 3
+NUM_TIMES = 3  # that lengths of a newspaper section are gone through: 150 steps of 16 sentences each
+COMMON = 16  # words up to which the synthetic treebank has sentences of every length
+NUM_TREES = 3000
 
 
 class Stopwatch(Quiet):
@@ -53,22 +55,31 @@ class Stopwatch(Quiet):
 
 
 class Step(NamedTuple):
-    """A step of the last epoch whose shape had been seen at least twice before."""
+    """A step whose shape had been seen at least twice before."""
 
     shape: Shape
     num_words: int
     seconds: float
 
 
+class Timed(NamedTuple):
+    """The steps of a run, and how many of its sentences had to be done again (`training/captured.py`)."""
+
+    steps: list[Step]
+    num_again: int
+
+
 def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
     """Words per second of training and of the same steps alone, and how much longer training takes."""
     record: dict[str, Any] = {"model": row.model, "settings": dict(row.settings), "precision": row.precision}
-    data = language_data([3, 4, 5] * 64 if quick else newspaper_lengths(), row.vocabulary)
-    config = training_config(row, 4 if quick else NUM_EPOCHS)
+    data = language_data([3, 4, 5] * 64 if quick else newspaper_lengths() * NUM_TIMES, row.vocabulary)
+    config = training_config(row, 4 if quick else 1)
     try:
-        steps = common(timed_steps(config, data, device), 1 if quick else COMPARED)
+        timed = timed_steps(config, data, device)
+        steps = common(timed.steps, 1 if quick else COMPARED)
         release(device)
-        return record | compared(steps, alone(row, steps, device, 3 if quick else 10)) | {"wrong": ""}
+        found = compared(steps, alone(row, steps, device, 3 if quick else 10))
+        return record | found | {"num_again": timed.num_again, "wrong": ""}
     except RankspaceError as error:
         return {**record, "wrong": str(error)}
     except RuntimeError as error:
@@ -80,15 +91,15 @@ def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
 
 
 def language_data(lengths: Sequence[int], vocabulary: int) -> PreparedData:
-    """Sentences of some lengths, without trees, as the training split: the text of the synthetic treebank, cut anew.
+    """Sentences of some lengths, without trees, as the training split, made of those of the synthetic treebank.
 
     Its words are few: each stands for as many as the vocabulary has for it, the k-th of them with a share of 1 / k. (In
     sentences of independent words there is nothing to learn; the probabilities of a grammar then part so far within an
-    epoch that sentences leave the range of float32 and are done again, which those of a language do not.)
+    epoch that sentences leave the range of float32 and are done again.)
     """
     words = Vocabulary((UNKNOWN, END, *(f"w{number}" for number in range(2, vocabulary))))
     mixed = random.Random(0).sample(list(lengths), len(lengths))
-    text = _text(sum(mixed))
+    text = _text(mixed)
     kinds = {word: number for number, word in enumerate(dict.fromkeys(text))}
     num_each = max(1, (vocabulary - 2) // len(kinds))
     shares = 1 / np.arange(1, num_each + 1)
@@ -98,15 +109,21 @@ def language_data(lengths: Sequence[int], vocabulary: int) -> PreparedData:
     return PreparedData(make_card("synthetic", Preprocessing(eos=True), [], splits), words, splits)
 
 
-def _text(num_words: int) -> list[str]:
-    """Sentences of the synthetic treebank one after the other, as many words as are asked for."""
+def _text(lengths: Sequence[int]) -> list[str]:
+    """The words of sentences of these lengths, two or more each: whole ones of the synthetic treebank, and several in a
+    row where one of that length would be rare there."""
+    lots, by_length = random.Random(0), defaultdict(list)
+    for tree in SyntheticTreebank(COMMON).trees(NUM_TREES):
+        by_length[len(tree)].append([str(word) for word in tree.words])
     found: list[str] = []
-    treebank = SyntheticTreebank()
-    for seed in count():
-        if len(found) >= num_words:
-            break
-        found += [str(word) for tree in treebank.trees(512, seed) for word in tree.words]
-    return found[:num_words]
+    for length in lengths:
+        left = length
+        while left > COMMON:
+            part = lots.randint(COMMON // 3, COMMON // 2)
+            found += lots.choice(by_length[part])
+            left -= part
+        found += lots.choice(by_length[left])
+    return found
 
 
 def training_config(row: Row, num_epochs: int) -> Config:
@@ -123,21 +140,25 @@ def training_config(row: Row, num_epochs: int) -> Config:
     )
 
 
-def timed_steps(config: Config, data: PreparedData, device: torch.device) -> list[Step]:
-    """Trains, and gives the steps of the last epoch but for its first, which waits for the checkpoint of the last."""
+def timed_steps(config: Config, data: PreparedData, device: torch.device) -> Timed:
+    """Trains, and gives the steps whose shape has its graph, but for the first of each epoch, which waits for the
+    checkpoint of the last."""
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
-        train(config, Path(folder) / "run", device=device.type, display=watch, data=data)
-    shapes = epoch_shapes(config, data, device)
-    seen = Counter(shape for epoch in shapes[:-1] for shape, _ in epoch)
-    first = len(watch.ends) - len(shapes[-1])
-    found = []
-    for place, (shape, num_words) in enumerate(shapes[-1]):
-        if place and seen[shape] > 1:
-            step = first + place
-            found.append(Step(shape, num_words, watch.ends[step] - watch.ends[step - 1]))
-        seen[shape] += 1
-    return found
+        run = Path(folder) / "run"
+        train(config, run, device=device.type, display=watch, data=data)
+        num_again = sum(record.get("num_again", 0) for record in RunDirectory(run).metrics())
+    seen: Counter[Shape] = Counter()
+    found, ends = [], iter(watch.ends)
+    for shapes in epoch_shapes(config, data, device):
+        before = None
+        for shape, num_words in shapes:
+            end = next(ends)
+            if before is not None and seen[shape] > 1:
+                found.append(Step(shape, num_words, end - before))
+            seen[shape] += 1
+            before = end
+    return Timed(found, num_again)
 
 
 def epoch_shapes(config: Config, data: PreparedData, device: torch.device) -> list[list[tuple[Shape, int]]]:

@@ -169,16 +169,20 @@ class Distribution(ABC):
         return log_z.to(self.dtype).index_put((again,), self._redone(batch.subset(again)))
 
     def _redone(self, batch: Batch) -> Float[Tensor, "batch"]:
-        """In float64 (where that is wider), and in log space what is lost even there."""
+        """In float64 (where that is wider), and as a last resort what is lost even there."""
         parameters = {name: value.double() for name, value in self.parameters.items()}
         batch = batch.to_dtype(torch.float64)
         if self.dtype == torch.float64:
-            return self._log_space(parameters, batch)
+            return self._last_resort(parameters, batch)
         log_z, lost = self._linear(parameters, batch)
         if bool(lost.any()):
             again = lost.nonzero()[:, 0]
-            log_z = log_z.index_put((again,), self._log_space(parameters, batch.subset(again)).to(log_z.dtype))
+            log_z = log_z.index_put((again,), self._last_resort(parameters, batch.subset(again)).to(log_z.dtype))
         return log_z.to(self.dtype)
+
+    def _last_resort(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
+        """log Z where linear space in float64 loses more than rounding."""
+        return self._log_space(parameters, batch)
 
     @abstractmethod
     def _linear(self, parameters: Parameters, batch: Batch) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:

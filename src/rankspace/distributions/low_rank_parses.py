@@ -24,6 +24,7 @@ from rankspace.inference.tree.linear_inputs import linear_inputs, support_of, wo
 from rankspace.inference.tree.log_space import LogInputs, log_chart, log_lengths
 from rankspace.inference.tree.nodes import Nodes, Spans
 from rankspace.inference.tree.posteriors import slopes_along, state_posteriors, state_posteriors_in_log_space
+from rankspace.inference.tree.raised import raised_log_z
 from rankspace.inference.tree.range_check import lost_sentences
 
 
@@ -142,6 +143,15 @@ class LowRankTreeDistribution(OwnParameters):
         log_zs, still = log_z(inputs, sentences, partial(self._support, parameters, some), _log_weights(some))
         still = still | _beyond_range(some)
         return found.index_put((again,), log_zs), lost.index_put((again,), still)
+
+    def _last_resort(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
+        """By raising what is too low, and in log space where that could matter: log space is slow with many ranks."""
+        if not bool(_beyond_range(batch).any()):
+            inputs, sentences = self._prepared(parameters, batch)
+            found = raised_log_z(inputs, sentences, _log_weights(batch))
+            if found is not None:
+                return found
+        return self._log_space(parameters, batch)
 
     def _log_space(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
         logs = self._log_inputs(parameters, batch)
