@@ -43,7 +43,7 @@ TREE_COLUMNS = [
 
 ABOUT = """\
 {date}, `rankspace experiment {table} --data DIR`: {device}, torch {torch}, commit {commit}. Means over seeds, with the
-standard deviation where there are several; *minutes* are those of one run, evaluation included.
+standard deviation where there are several; *minutes* are those of one run, evaluation included.{note}
 
 """
 
@@ -75,6 +75,22 @@ def chain_cells(row: dict[str, Any]) -> list[str]:
         spread(statistics["minutes"]),
         time_to(statistics["minutes_to"]),
     ]
+
+
+def precision_block(found: dict[str, Any]) -> str:
+    """Perplexity and, of grammars, S-F1, side by side."""
+    rows = real_rows(found)
+    cells = [
+        [
+            title(row),
+            row["data"],
+            *(spread(figure(row, split, name)) for name in ("perplexity", "s_f1") for split in ("valid", "test")),
+            str(row["statistics"]["num"]),
+        ]
+        for row in rows
+    ]
+    columns = ["model", "data", "perplexity, valid", "test", "S-F1, valid", "test", "seeds"]
+    return about(found, rows) + pages.markdown_table(columns, cells) + remarks(found, rows) if rows else ""
 
 
 def time_to(found: dict[str, Any] | None) -> str:
@@ -141,10 +157,13 @@ def bound_cells(rows: Iterable[dict[str, Any]]) -> list[list[str]]:
 
 
 def about(found: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """Of the runs, which may have been made by another commit than the record."""
-    machine = next(run["environment"] for row in rows for run in row["runs"])
-    names = ("device", "torch", "commit")
-    return ABOUT.format(date=found["date"], table=found["table"], **{name: machine[name] for name in names})
+    """Of the runs, which may have been made by other commits than the record, and by several."""
+    machines = [run["environment"] for row in rows for run in row["runs"]]
+    named = {
+        name: " and ".join(dict.fromkeys(each[name] for each in machines)) for name in ("device", "torch", "commit")
+    }
+    note = f" {found['note']}" if found.get("note") else ""
+    return ABOUT.format(date=found["date"], table=found["table"], note=note, **named)
 
 
 def remarks(found: dict[str, Any], rows: list[dict[str, Any]]) -> str:
@@ -249,7 +268,10 @@ def _save(plot: Any, drawing: Any, file: Path) -> None:
 
 DRAWN: dict[str, Callable[[dict[str, Any], Path], None]] = {"hmm-table2": draw_learning, "pcfg-figure6": draw_sizes}
 BLOCKS: dict[str, pages.Block] = {
-    f"experiment-{name}": (f"experiment-{name}", chain_block if name.startswith(("hmm", "precision")) else tree_block)
+    f"experiment-{name}": (
+        f"experiment-{name}",
+        precision_block if name == "precision" else chain_block if name.startswith("hmm") else tree_block,
+    )
     for name in NAMES
 }
 

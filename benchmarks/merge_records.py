@@ -1,0 +1,66 @@
+"""Unites records of one table of `rankspace experiment` that were made side by side, each in a folder of its own.
+
+    python benchmarks/merge_records.py OUT.json RECORD.json ... [--note TEXT]
+
+Rows come in the order of the table, runs in that of their seeds. Where two records have the same run the one that is
+further on counts, and of equals the later file's. Statistics are computed anew. OUT may be among the records.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rankspace.experiments import load_table
+from rankspace.experiments.statistics import of_runs
+from rankspace.files import whole_file
+
+FURTHER = ("under way", "failed", "finished")
+
+Record = dict[str, Any]
+
+
+def merged(records: list[Record]) -> Record:
+    """One record; all but rows and data are those of the last. Raises SystemExit for records of several tables."""
+    names = {record["table"] for record in records}
+    if len(names) != 1:
+        raise SystemExit(f"these are records of several tables: {', '.join(sorted(names))}; give those of one.")
+    table = load_table(names.pop())
+    rows: dict[tuple[str, str], Record] = {}
+    for row in (row for record in records for row in record["rows"]):
+        key = row["name"], row["data"]
+        before = rows.get(key, {"runs": []})
+        rows[key] = {**row, "runs": _runs(before["runs"], row["runs"])}
+    targets = {row.name: table.target_of(row) for row in table.rows}
+    order = list(targets)
+    found = sorted(rows.values(), key=lambda row: (order.index(row["name"]), row["data"]))
+    for row in found:
+        row["statistics"] = of_runs(row["runs"], targets[row["name"]])
+    data = {name: card for record in records for name, card in record["data"].items()}
+    return {**records[-1], "data": data, "rows": found}
+
+
+def _runs(one: list[Record], other: list[Record]) -> list[Record]:
+    found: dict[int, Record] = {}
+    for run in (*one, *other):
+        known = found.get(run["seed"])
+        if known is None or FURTHER.index(run["state"]) >= FURTHER.index(known["state"]):
+            found[run["seed"]] = run
+    return [found[seed] for seed in sorted(found)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("records", type=Path, nargs="+")
+    parser.add_argument("--note")
+    given = parser.parse_args()
+    found = merged([json.loads(path.read_text(encoding="utf-8")) for path in given.records])
+    if given.note is not None:
+        found["note"] = given.note
+    with whole_file(given.output) as file:
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
