@@ -263,12 +263,12 @@ class TestMeasuring:
 
     def test_every_step_of_training_has_a_shape(self, monkeypatch: pytest.MonkeyPatch) -> None:
         row, watches = small(ROW["rank-hmm-highest"]), []
-        data, config = gpu_training.language_data([3, 4, 5] * 64, row.vocabulary), gpu_training.training_config(row, 2)
+        data, config = gpu_training.language_data(192, 5, row.vocabulary), gpu_training.training_config(row, 2)
         monkeypatch.setattr(gpu_training, "Stopwatch", lambda: watches.append(Stopwatch()) or watches[-1])
         gpu_training.timed_steps(config, data, CPU)
         shapes = gpu_training.epoch_shapes(config, data, CPU)
         assert len(watches[0].ends) == sum(map(len, shapes))
-        assert sum(num_words for _, num_words in shapes[0]) == 64 * (4 + 5 + 6)
+        assert sum(num_words for _, num_words in shapes[0]) == sum(data["train"].lengths + 1)
 
     def test_a_run_whose_shapes_do_not_come_back(self) -> None:
         with pytest.raises(RankspaceError) as caught:
@@ -304,10 +304,11 @@ print(json.dumps(measure(small(row), torch.device("cpu"), 1)))
     def test_small_rows_as_graphs(self, name: str) -> None:
         """In float32 accuracy: logits of embeddings of 8 numbers are too large for what is asked of bfloat16."""
         row = replace(small(ROW[name]), precision="highest", peaked=False)
+        there = torch.cuda.memory_allocated() / 1e9  # of tests before this one, and what products keep for each stream
         found = gpu_step.measure(row, torch.device("cuda"), 2)
         assert found["wrong"] == ""
         assert found["way"] == "graph"
-        assert 0 < found["peak_gb"] < 1
+        assert 0 < found["peak_gb"] < 1 + there
 
 
 class TestSidesOfRectifiers:
@@ -419,7 +420,7 @@ class TestPages:
             "rows": [made_up(), made_up(row=ROW["lhmm"], wrong="out of memory"), peaked],
             "sweeps": {"length": points, "batch": [*points, {"wrong": "out of memory", "value": 99}]},
             "parse": {**parse, "marginal_error": 1e-3},
-            "training": [{"model": "rank-pcfg", "precision": "high", "wrong": "", **run}],
+            "training": [{"model": "rank-pcfg", "precision": "high", "wrong": "", "num_again": 4, **run}],
         }
 
     @pytest.mark.parametrize("name", ["docs/performance.md", "README.md"])
@@ -438,7 +439,7 @@ class TestPages:
             "not timed: out of memory",
             "is off by 1e-04, and did 3 of 16 sentences again.",
             "**1.00 s**, at most 3;",
-            "1.10 times as long, at most 1.15.",
+            "1.10 times as long, at most 1.15; 4 sentences were done again.",
             "| ms | 1.00 | 2.00 | 4.00 |",
         ):
             assert expected in text

@@ -1,14 +1,13 @@
 """The training runs of `rankspace bench gpu`: how near the loop of `rankspace train` comes to the time of its steps.
 
-A run on synthetic sentences of newspaper lengths has the time of each of its steps taken, from the end of one to the
-end of the next: loading, optimiser and logging included. Steps of the commonest shapes, from when their graphs are
+A run on sentences that a grammar of the package draws has the time of each of its steps taken, from the end of one to
+the end of the next: loading, optimiser and logging included. Steps of the commonest shapes, from when their graphs are
 recorded, are then held against the step alone (without an optimiser) at the same shapes.
 """
 
-import random
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,18 +17,16 @@ import numpy as np
 import torch
 
 from rankspace.bench.device_clock import release
-from rankspace.bench.gpu_parse import newspaper_lengths
 from rankspace.bench.gpu_rows import Row
 from rankspace.bench.gpu_step import new_model, time_of_steps
 from rankspace.data.corpus import Corpus, offsets_of
 from rankspace.data.preparation import make_card
 from rankspace.data.prepared import PreparedData
 from rankspace.data.preprocessing import Preprocessing
-from rankspace.data.synthetic import SyntheticTreebank
 from rankspace.data.vocabulary import END, UNKNOWN, Vocabulary
 from rankspace.errors import RankspaceError, is_lack_of_memory
 from rankspace.models import MODELS
-from rankspace.training import Config, load_preset, train
+from rankspace.training import Config, load, load_preset, train
 from rankspace.training.captured import Shape, padded_shape
 from rankspace.training.epochs import Epochs
 from rankspace.training.processes import join_processes
@@ -39,9 +36,7 @@ from rankspace.training.run_directory import RunDirectory
 LIMIT = 1.15  # how much longer a step may take in training
 COMPARED = 10  # shapes whose steps are also measured alone
 LONGEST = 40
-NUM_TIMES = 3  # that lengths of a newspaper section are gone through: 150 steps of 16 sentences each
-COMMON = 16  # words up to which the synthetic treebank has sentences of every length
-NUM_TREES = 3000
+NUM_SENTENCES = 6000  # of which a sixth is longer than that: some 300 steps of 16
 
 
 class Stopwatch(Quiet):
@@ -72,7 +67,7 @@ class Timed(NamedTuple):
 def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
     """Words per second of training and of the same steps alone, and how much longer training takes."""
     record: dict[str, Any] = {"model": row.model, "settings": dict(row.settings), "precision": row.precision}
-    data = language_data([3, 4, 5] * 64 if quick else newspaper_lengths() * NUM_TIMES, row.vocabulary)
+    data = language_data(*((200, 5) if quick else (NUM_SENTENCES, 2 * LONGEST)), row.vocabulary)
     config = training_config(row, 4 if quick else 1)
     try:
         timed = timed_steps(config, data, device)
@@ -90,40 +85,19 @@ def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
         release(device)
 
 
-def language_data(lengths: Sequence[int], vocabulary: int) -> PreparedData:
-    """Sentences of some lengths, without trees, as the training split, made of those of the synthetic treebank.
+def language_data(num: int, longest: int, vocabulary: int) -> PreparedData:
+    """The text of a training split: sentences drawn from the grammar that comes with the package, cut to a length.
 
-    Its words are few: each stands for as many as the vocabulary has for it, the k-th of them with a share of 1 / k. (In
-    sentences of independent words there is nothing to learn; the probabilities of a grammar then part so far within an
-    epoch that sentences leave the range of float32 and are done again.)
+    Their words are as hard to predict as those of the text it learned. (What is easier, or has nothing to be learned,
+    drives probabilities so far apart within an epoch that sentences leave the range of float32 and are done again.)
     """
     words = Vocabulary((UNKNOWN, END, *(f"w{number}" for number in range(2, vocabulary))))
-    mixed = random.Random(0).sample(list(lengths), len(lengths))
-    text = _text(mixed)
-    kinds = {word: number for number, word in enumerate(dict.fromkeys(text))}
-    num_each = max(1, (vocabulary - 2) // len(kinds))
-    shares = 1 / np.arange(1, num_each + 1)
-    chosen = np.random.default_rng(0).choice(num_each, len(text), p=shares / shares.sum())
-    tokens = 2 + (np.array([kinds[word] for word in text]) * num_each + chosen) % (vocabulary - 2)
-    splits = {"train": Corpus(words, tokens.astype(np.int32), offsets_of(mixed))}
-    return PreparedData(make_card("synthetic", Preprocessing(eos=True), [], splits), words, splits)
-
-
-def _text(lengths: Sequence[int]) -> list[str]:
-    """The words of sentences of these lengths, two or more each: whole ones of the synthetic treebank, and several in a
-    row where one of that length would be rare there."""
-    lots, by_length = random.Random(0), defaultdict(list)
-    for tree in SyntheticTreebank(COMMON).trees(NUM_TREES):
-        by_length[len(tree)].append([str(word) for word in tree.words])
-    found: list[str] = []
-    for length in lengths:
-        left = length
-        while left > COMMON:
-            part = lots.randint(COMMON // 3, COMMON // 2)
-            found += lots.choice(by_length[part])
-            left -= part
-        found += lots.choice(by_length[left])
-    return found
+    trained = load("craft-small")
+    drawn = [each.words[:longest] for each in trained.sample(num, 2 * LONGEST, seed=0)]
+    sentences = [each for each in drawn if len(each) > 1]
+    numbers = [trained.vocabulary.index[word] % (vocabulary - 2) + 2 for each in sentences for word in each]
+    splits = {"train": Corpus(words, np.array(numbers, dtype=np.int32), offsets_of([len(each) for each in sentences]))}
+    return PreparedData(make_card("drawn", Preprocessing(eos=True), [], splits), words, splits)
 
 
 def training_config(row: Row, num_epochs: int) -> Config:
