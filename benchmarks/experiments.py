@@ -162,7 +162,9 @@ def about(found: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     named = {
         name: " and ".join(dict.fromkeys(each[name] for each in machines)) for name in ("device", "torch", "commit")
     }
-    note = f" {found['note']}" if found.get("note") else ""
+    shared = max(run.get("sharing", 1) for row in rows for run in row["runs"])
+    note = f" Up to {shared} runs shared the device, which makes minutes longer." if shared > 1 else ""
+    note += f" {found['note']}" if found.get("note") else ""
     return ABOUT.format(date=found["date"], table=found["table"], note=note, **named)
 
 

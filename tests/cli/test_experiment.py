@@ -74,6 +74,7 @@ def test_a_signal(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
             "experiment: --seeds is '1,1'; give different whole numbers with commas, such as 1,2,3.",
         ),
         (("hmm-table3", "--minutes", "0"), "experiment: --minutes is 0; give a number above 0."),
+        (("hmm-table3", "--jobs", "0"), "experiment: --jobs is 0; give 1 or more."),
         (
             ("hmm-table3", "--quick", "--data", "raw"),
             "experiment: --quick is on synthetic sentences; leave out --data.",

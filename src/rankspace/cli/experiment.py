@@ -24,6 +24,7 @@ def experiment(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Data, runs and records.")] = Path(
         "experiment-output"
     ),
+    jobs: Annotated[int, typer.Option(metavar="N", help="So many runs at a time, which share the device.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Toy models on synthetic sentences, in seconds.")] = False,
     device: Device = DeviceName.auto,
     show: Annotated[
@@ -43,6 +44,8 @@ def experiment(
     rankspace experiment hmm-table2 --quick -o trial
 
     rankspace experiment hmm-table2 --data data --minutes 10 --rows rank-hmm-14,recipe-14 --seeds 1
+
+    rankspace experiment pcfg-table1 --data data --rows rank-pcfg --jobs 3
     """
     if show:
         _list(name, as_json)
@@ -53,16 +56,18 @@ def experiment(
         raise RankspaceError("experiment: --quick is on synthetic sentences; leave out --data.")
     if minutes is not None and not minutes > 0:
         raise RankspaceError(f"experiment: --minutes is {minutes:g}; give a number above 0.")
+    if jobs < 1:
+        raise RankspaceError(f"experiment: --jobs is {jobs}; give 1 or more.")
     from rankspace.experiments.jobs import Request, plan
 
     chosen = tuple(part.strip() for part in rows.split(",")) if rows is not None else ()
     numbers = tuple(seeds_of("experiment", seeds)) if seeds is not None else ()
     request = Request(name, output, data, chosen, numbers, quick)
     plan(request)  # tells mistakes before torch is imported, which takes seconds
-    _report(_run(request, device_name("experiment", device), minutes, quiet), request, as_json, quiet)
+    _report(_run(request, device_name("experiment", device), minutes, jobs, quiet), request, as_json, quiet)
 
 
-def _run(request: Any, device: str, minutes: float | None, quiet: bool) -> Any:
+def _run(request: Any, device: str, minutes: float | None, jobs: int, quiet: bool) -> Any:
     from rankspace.experiments.runner import run_table
     from rankspace.training import InterruptionError
     from rankspace.training.progress import make_display
@@ -74,6 +79,8 @@ def _run(request: Any, device: str, minutes: float | None, quiet: bool) -> Any:
             math.inf if minutes is None else minutes,
             lambda: make_display(quiet),
             lambda line: notify(line, quiet),
+            jobs,
+            quiet,
         )
     except InterruptionError as stopped:
         typer.echo(f"{str(stopped).partition('; ')[0]}; go on with the same command", err=True)

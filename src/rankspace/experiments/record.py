@@ -83,6 +83,7 @@ def _run(job: Job) -> dict[str, Any]:
         "precision": run.card.get("precision", []),
         "steps": results.get("steps", last),
         "seconds": results.get("seconds", valid[-1]["elapsed"] if valid else 0.0),
+        "sharing": entry.get("sharing", 1),  # runs that had the device at the same time
         "memory_mb": max((each.get("memory_mb", 0) for each in metrics), default=0),
         "chosen": {name: results["best"][name] for name in ("step", "epoch")} if "best" in results else None,
         "evaluations": [{name: each[name] for name in KEPT if name in each} for each in valid],

@@ -1,4 +1,4 @@
-"""Runs the jobs of a table one after the other, until all are done or the time is up."""
+"""Runs the jobs of a table, one after the other or some at a time, until all are done or the time is up."""
 
 import gc
 import math
@@ -14,6 +14,7 @@ from rankspace.experiments.datasets import Dataset, dataset
 from rankspace.experiments.jobs import ENTRY, Job, Request, plan
 from rankspace.experiments.record import write_record
 from rankspace.experiments.scores import measured
+from rankspace.experiments.side_by_side import Orders, run_side_by_side
 from rankspace.experiments.toy import NUM_SENTENCES
 from rankspace.training import Config, RunDirectory, train
 from rankspace.training.config import config_from_text
@@ -42,11 +43,15 @@ def run_table(
     minutes: float = math.inf,
     display: Callable[[], Display] = Quiet,
     say: Callable[[str], None] = lambda _: None,
+    workers: int = 1,
+    quiet: bool = True,
 ) -> Progress:
     """Runs what is asked for and not done, and writes the record after each run.
 
     With `minutes` it stops after the step in which so many are over, but not before a first step; the next call goes on
     from there. A run whose numbers fail, or for which memory does not suffice, is marked as failed and passed over.
+    Several `workers` are processes that share the device (`side_by_side`), with lines of their own for a display unless
+    they are to be `quiet`; runs come out as alone, but for their time.
     Raises RankspaceError for data and rows that are not there; InterruptionError after a signal, when all is saved.
     """
     deadline = time.monotonic() + 60 * minutes
@@ -56,8 +61,14 @@ def run_table(
     waiting = [job for job in jobs if job.entry is None]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs are done already")
-    runner = _Runner(request, device, display, say)
+    runner = Runner(request, device, display, say)
     record = None
+    if workers > 1 and len(waiting) > 1:
+        for name in dict.fromkeys(job.data for job in waiting):
+            runner.read(name)  # prepared once, not by each
+        orders = Orders(request, device, time.time() + 60 * minutes, quiet, workers)
+        run_side_by_side(waiting, orders, lambda: write_record(request, device))
+        waiting = []
     for place, job in enumerate(waiting):
         left = (deadline - time.monotonic()) / 60
         if place and left <= 0:
@@ -72,18 +83,23 @@ def run_table(
     return Progress(record or write_record(request, device), num_done, len(jobs))
 
 
-class _Runner:
-    """Runs one job after the other; the data of the last stay in memory."""
+class Runner:
+    """Runs one job after the other; the data of the last stay in memory. `sharing`: runs that share the device."""
 
     def __init__(
-        self, request: Request, device: str, display: Callable[[], Display], say: Callable[[str], None]
+        self,
+        request: Request,
+        device: str,
+        display: Callable[[], Display],
+        say: Callable[[str], None],
+        sharing: int = 1,
     ) -> None:
-        self.request, self.device, self.display, self.say = request, device, display, say
+        self.request, self.device, self.display, self.say, self.sharing = request, device, display, say, sharing
         self._dataset: Dataset | None = None
 
     def run(self, job: Job, minutes: float) -> None:
         """Trains and scores. Raises what `train` raises but for failures, which the card tells of."""
-        found, splits = self._data(job.data), self.request.table().splits
+        found, splits = self.read(job.data), self.request.table().splits
         self.say(job.title)
         try:
             train(
@@ -101,10 +117,11 @@ class _Runner:
                 raise
             entry = {"failed": str(error).partition("\n")[0].partition("; ")[0]}
             self.say(f"{job.title}: failed: {entry['failed']}")
-        _end(job, entry)
+        _end(job, {**entry, "sharing": self.sharing})
         _free()
 
-    def _data(self, name: str) -> Dataset:
+    def read(self, name: str) -> Dataset:
+        """The data of that name, prepared if they are not yet."""
         if self._dataset is None or self._dataset.name != name:
             self._dataset = None
             self.say(f"reading {name}")

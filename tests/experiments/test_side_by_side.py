@@ -1,0 +1,123 @@
+"""Several runs of a table at once: real processes, with the results of runs alone, stopped and gone on with."""
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rankspace.errors import RankspaceError
+from rankspace.experiments.jobs import Request, plan
+from rankspace.experiments.runner import run_table
+from rankspace.training import RunDirectory
+
+ROOT = Path(__file__).parents[2]
+ROWS = ("states-12", "states-13")
+
+
+def request(output: Path, **options: Any) -> Request:
+    return Request("hmm-table3", output, **{"rows": ROWS, "seeds": (1,), "quick": True, **options})
+
+
+def test_runs_end_as_alone(tmp_path: Path) -> None:
+    asked = [request(tmp_path / name) for name in ("alone", "together")]
+    alone, together = run_table(asked[0]), run_table(asked[1], workers=2)
+    assert together.is_complete
+    assert json.loads(asked[1].file.read_text()) == together.record
+    for one, other in zip(plan(asked[0]).jobs, plan(asked[1]).jobs, strict=True):
+        mine, theirs = (RunDirectory.open(job.folder).read("best").weights for job in (one, other))
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    for before, after in zip(alone.record["rows"], together.record["rows"], strict=True):
+        assert before["runs"][0]["scores"] == after["runs"][0]["scores"]
+        assert (before["runs"][0]["sharing"], after["runs"][0]["sharing"]) == (1, 2)
+
+
+def test_a_run_that_cannot_be_made_does_not_stop_the_one_beside_it(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    first, second = plan(asked).jobs
+    first.folder.mkdir(parents=True)
+    (first.folder / "card.json").write_text("{}")
+    with pytest.raises(RankspaceError) as caught:
+        run_table(asked, workers=2)
+    assert str(first.folder) in str(caught.value)
+    assert second.entry is not None
+    assert [row["name"] for row in json.loads(asked.file.read_text())["rows"]] == [second.row.name]
+
+
+def test_a_process_that_is_killed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankspace.experiments.side_by_side._run", die)
+    with pytest.raises(RankspaceError) as caught:
+        run_table(request(tmp_path), workers=2)
+    assert str(caught.value).endswith("ended with exit code 7; run the same command again to go on.")
+
+
+def die(*_: Any) -> None:
+    os._exit(7)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+def test_a_signal_stops_and_saves_all(tmp_path: Path) -> None:
+    """As long as a run at toy size takes: the signal is sent when both have begun, and comes through before they end or
+    after; either way the same command goes on to the same end."""
+    command = [sys.executable, "-m", "rankspace", "experiment", "hmm-table3", "--quick", "--jobs", "2"]
+    command += ["--rows", ",".join(ROWS), "--seeds", "1,2", "-o", str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
+    folders = [job.folder for job in plan(request(tmp_path, seeds=(1, 2))).jobs]
+    while not any(folder.exists() for folder in folders) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert errors.splitlines()[-1] == "stopped; go on with the same command"
+    done = [job.entry is not None for job in plan(request(tmp_path, seeds=(1, 2))).jobs]
+    assert not all(done)
+    for folder in folders:
+        assert not folder.exists() or RunDirectory.open(folder).read("last")
+    again = run_table(request(tmp_path, seeds=(1, 2)), workers=2)
+    assert again.is_complete
+
+
+def test_after_the_time_nothing_begins(tmp_path: Path) -> None:
+    found = run_table(request(tmp_path, seeds=(1, 2)), workers=2, minutes=1e-6)
+    assert found.num_done == 0
+    assert sum(job.folder.exists() for job in plan(request(tmp_path, seeds=(1, 2))).jobs) <= 2
+    assert run_table(request(tmp_path, seeds=(1, 2)), workers=2).is_complete
+
+
+class TestUnitingRecords:
+    def merged(self, *records: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = runpy.run_path(str(ROOT / "benchmarks" / "merge_records.py"))["merged"](list(records))
+        return found
+
+    def test_rows_and_seeds(self, tmp_path: Path) -> None:
+        """Two folders with a row each and one seed in common; the whole equals what one folder gives."""
+        one = run_table(request(tmp_path / "one", rows=("states-13",), seeds=(1, 2))).record
+        other = run_table(request(tmp_path / "other", seeds=(1,))).record
+        found = self.merged(one, other)
+        assert [(row["name"], [run["seed"] for run in row["runs"]]) for row in found["rows"]] == [
+            ("states-12", [1]),
+            ("states-13", [1, 2]),
+        ]
+        assert found["rows"][1]["statistics"]["num"] == 2
+        assert found["rows"][1]["statistics"]["splits"]["test"]["perplexity"]["num"] == 2
+        assert self.merged(found, found)["rows"] == found["rows"]
+
+    def test_what_is_further_on_counts(self, tmp_path: Path) -> None:
+        record = run_table(request(tmp_path, rows=("states-12",))).record
+        begun = json.loads(json.dumps(record))
+        begun["rows"][0]["runs"][0] |= {"state": "under way", "scores": {}}
+        for records in ((record, begun), (begun, record)):
+            assert self.merged(*records)["rows"][0]["runs"] == record["rows"][0]["runs"]
+
+    def test_records_of_several_tables(self, tmp_path: Path) -> None:
+        with pytest.raises(SystemExit) as caught:
+            self.merged({"table": "hmm-table3"}, {"table": "hmm-table2"})
+        assert str(caught.value) == "these are records of several tables: hmm-table2, hmm-table3; give those of one."
