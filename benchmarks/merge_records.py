@@ -3,7 +3,8 @@
     python benchmarks/merge_records.py OUT.json RECORD.json ... [--note TEXT]
 
 Rows come in the order of the table, runs in that of their seeds. Where two records have the same run the one that is
-further on counts, and of equals the later file's. Statistics are computed anew. OUT may be among the records.
+further on counts, and of equals the later file's. Statistics are computed anew. OUT may be among the records. --note
+takes the place of those of the records.
 """
 
 import argparse
@@ -21,23 +22,31 @@ Record = dict[str, Any]
 
 
 def merged(records: list[Record]) -> Record:
-    """One record; all but rows and data are those of the last. Raises SystemExit for records of several tables."""
+    """One record; all but rows, data and notes are those of the last. Raises SystemExit for what does not belong
+    together: several tables, toy models and others, runs of a row with different configurations."""
     names = {record["table"] for record in records}
     if len(names) != 1:
         raise SystemExit(f"these are records of several tables: {', '.join(sorted(names))}; give those of one.")
+    if len({record["quick"] for record in records}) != 1:
+        raise SystemExit("some of these records are of --quick and some are not; give one kind.")
     table = load_table(names.pop())
-    rows: dict[tuple[str, str], Record] = {}
-    for row in (row for record in records for row in record["rows"]):
-        key = row["name"], row["data"]
-        before = rows.get(key, {"runs": []})
-        rows[key] = {**row, "runs": _runs(before["runs"], row["runs"])}
     targets = {row.name: table.target_of(row) for row in table.rows}
     order = list(targets)
+    rows: dict[tuple[str, str], Record] = {}
+    for row in (row for record in records for row in record["rows"]):
+        if row["name"] not in targets:
+            raise SystemExit(f"{table.name} has no row {row['name']!r}; leave it out, or give it the name it has.")
+        key = row["name"], row["data"]
+        before = rows.get(key, {**row, "runs": []})
+        if before["config"] != row["config"]:
+            raise SystemExit(f"{row['name']}: these are runs of different configurations; give those of one.")
+        rows[key] = {**row, "runs": _runs(before["runs"], row["runs"])}
     found = sorted(rows.values(), key=lambda row: (order.index(row["name"]), row["data"]))
     for row in found:
         row["statistics"] = of_runs(row["runs"], targets[row["name"]])
     data = {name: card for record in records for name, card in record["data"].items()}
-    return {**records[-1], "data": data, "rows": found}
+    notes = dict.fromkeys(record["note"] for record in records if record["note"])
+    return {**records[-1], "note": " ".join(notes), "data": data, "rows": found}
 
 
 def _runs(one: list[Record], other: list[Record]) -> list[Record]:

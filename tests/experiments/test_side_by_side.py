@@ -1,22 +1,27 @@
 """Several runs of a table at once: real processes, with the results of runs alone, stopped and gone on with."""
 
 import json
+import multiprocessing
 import os
 import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from rankspace.errors import RankspaceError
+from rankspace.experiments import side_by_side
 from rankspace.experiments.jobs import Request, plan
-from rankspace.experiments.runner import run_table
+from rankspace.experiments.runner import Runner, run_table
 from rankspace.training import RunDirectory
+from rankspace.training.progress import Quiet
 
 ROOT = Path(__file__).parents[2]
 ROWS = ("states-12", "states-13")
@@ -60,6 +65,37 @@ def test_a_process_that_is_killed_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 
 def die(*_: Any) -> None:
     os._exit(7)
+
+
+def test_memory_that_others_take_is_no_failure_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = request(tmp_path, rows=ROWS[:1])
+    run_table(asked, minutes=1e-6)
+    [job] = plan(asked).jobs
+
+    def greedy(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("rankspace.experiments.runner.train", greedy)
+    with pytest.raises(RankspaceError) as caught:
+        Runner(asked, "cpu", Quiet, lambda _: None, sharing=3).run(job, 1.0)
+    assert str(caught.value) == (
+        "experiment: states-12 on synthetic, seed 1: not enough memory beside 2 other runs; give fewer --jobs."
+    )
+    assert job.entry is None
+    assert RunDirectory.open(job.folder).card["sharing"] == 3
+
+
+def test_a_run_whose_parent_is_gone_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    sent: list[int] = []
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: SimpleNamespace(sentinel=ours))
+    monkeypatch.setattr(os, "kill", lambda _, number: sent.append(number))
+    waiting = threading.Thread(target=side_by_side._stop_without_parent)
+    waiting.start()
+    assert sent == []
+    theirs.close()
+    waiting.join(60)
+    assert sent == [signal.SIGTERM]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
@@ -117,7 +153,29 @@ class TestUnitingRecords:
         for records in ((record, begun), (begun, record)):
             assert self.merged(*records)["rows"][0]["runs"] == record["rows"][0]["runs"]
 
-    def test_records_of_several_tables(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"quick": False}, "some of these records are of --quick and some are not; give one kind."),
+            ({"name": "gone"}, "hmm-table3 has no row 'gone'; leave it out, or give it the name it has."),
+            ({"config": {}}, "states-12: these are runs of different configurations; give those of one."),
+        ],
+    )
+    def test_what_does_not_belong_together(self, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+        record = run_table(request(tmp_path, rows=("states-12",)), minutes=1e-6).record
+        other = json.loads(json.dumps(record))
+        (other if "quick" in changes else other["rows"][0]).update(changes)
+        with pytest.raises(SystemExit) as caught:
+            self.merged(record, other)
+        assert str(caught.value) == message
+
+    def test_notes_are_kept(self, tmp_path: Path) -> None:
+        record = run_table(request(tmp_path, rows=("states-12",)), minutes=1e-6).record
+        assert self.merged({**record, "note": "One."}, {**record, "note": "Two."}, record)["note"].startswith(
+            "One. Two."
+        )
+
+    def test_records_of_several_tables(self) -> None:
         with pytest.raises(SystemExit) as caught:
             self.merged({"table": "hmm-table3"}, {"table": "hmm-table2"})
         assert str(caught.value) == "these are records of several tables: hmm-table2, hmm-table3; give those of one."

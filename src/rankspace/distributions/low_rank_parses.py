@@ -146,12 +146,12 @@ class LowRankTreeDistribution(OwnParameters):
 
     def _last_resort(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
         """By raising what is too low, and in log space where that could matter: log space is slow with many ranks."""
-        if not bool(_beyond_range(batch).any()):
-            inputs, sentences = self._prepared(parameters, batch)
-            found = raised_log_z(inputs, sentences, _log_weights(batch))
-            if found is not None:
-                return found
-        return self._log_space(parameters, batch)
+        inputs, sentences = self._prepared(parameters, batch)
+        found, right = raised_log_z(inputs, sentences, _log_weights(batch))
+        again = (~right | _beyond_range(batch)).nonzero()[:, 0]
+        if not len(again):
+            return found
+        return found.index_put((again,), self._log_space(parameters, batch.subset(again)))
 
     def _log_space(self, parameters: Parameters, batch: Batch) -> Float[Tensor, "batch"]:
         logs = self._log_inputs(parameters, batch)

@@ -14,6 +14,7 @@ from rankspace.training.data_source import SYNTHETIC
 from rankspace.training.run_directory import is_run, seed_folder
 
 ENTRY = "experiment"  # of the card of a run that is done: its scores, or why it failed
+SHARING = "sharing"  # of the card: how many runs had the device at the same time
 QUICK, PREPARED = "quick", "data"  # folders of the output
 
 

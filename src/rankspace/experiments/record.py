@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rankspace.experiments.datasets import SYNTHETIC_NOTE
-from rankspace.experiments.jobs import Job, Request, begun
+from rankspace.experiments.jobs import SHARING, Job, Request, begun
 from rankspace.experiments.statistics import of_runs
 from rankspace.experiments.tables import Table
 from rankspace.files import whole_file
@@ -83,7 +83,7 @@ def _run(job: Job) -> dict[str, Any]:
         "precision": run.card.get("precision", []),
         "steps": results.get("steps", last),
         "seconds": results.get("seconds", valid[-1]["elapsed"] if valid else 0.0),
-        "sharing": entry.get("sharing", 1),  # runs that had the device at the same time
+        "sharing": run.card.get(SHARING, 1),
         "memory_mb": max((each.get("memory_mb", 0) for each in metrics), default=0),
         "chosen": {name: results["best"][name] for name in ("step", "epoch")} if "best" in results else None,
         "evaluations": [{name: each[name] for name in KEPT if name in each} for each in valid],

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rankspace.errors import is_lack_of_memory
+from rankspace.errors import RankspaceError, is_lack_of_memory
 from rankspace.experiments.datasets import Dataset, dataset
-from rankspace.experiments.jobs import ENTRY, Job, Request, plan
+from rankspace.experiments.jobs import ENTRY, SHARING, Job, Request, plan
 from rankspace.experiments.record import write_record
 from rankspace.experiments.scores import measured
 from rankspace.experiments.side_by_side import Orders, run_side_by_side
@@ -21,7 +21,7 @@ from rankspace.training.config import config_from_text
 from rankspace.training.data_source import DEFAULT_SIZE
 from rankspace.training.interruption import TimeUpError
 from rankspace.training.progress import Display, Quiet
-from rankspace.training.run_directory import CHECKPOINTS, CONFIG
+from rankspace.training.run_directory import CHECKPOINTS, CONFIG, is_run
 from rankspace.training.watch import NumbersError
 
 
@@ -66,7 +66,7 @@ def run_table(
     if workers > 1 and len(waiting) > 1:
         for name in dict.fromkeys(job.data for job in waiting):
             runner.read(name)  # prepared once, not by each
-        orders = Orders(request, device, time.time() + 60 * minutes, quiet, workers)
+        orders = Orders(request, device, time.time() + 60 * minutes, quiet, min(workers, len(waiting)))
         run_side_by_side(waiting, orders, lambda: write_record(request, device))
         waiting = []
     for place, job in enumerate(waiting):
@@ -115,9 +115,16 @@ class Runner:
         except (NumbersError, MemoryError, RuntimeError) as error:
             if not job.folder.exists() or not (isinstance(error, NumbersError) or is_lack_of_memory(error)):
                 raise
+            if self.sharing > 1 and not isinstance(error, NumbersError):
+                others = f"beside {self.sharing - 1} other runs"
+                raise RankspaceError(
+                    f"experiment: {job.title}: not enough memory {others}; give fewer --jobs."
+                ) from error
             entry = {"failed": str(error).partition("\n")[0].partition("; ")[0]}
             self.say(f"{job.title}: failed: {entry['failed']}")
-        _end(job, {**entry, "sharing": self.sharing})
+        finally:
+            _note_sharing(job, self.sharing)
+        _end(job, entry)
         _free()
 
     def read(self, name: str) -> Dataset:
@@ -139,6 +146,13 @@ class Runner:
             if "run.precision" not in job.row.changes:
                 changes["run.precision"] = stored.run.precision
         return job.row.config.changed(changes)
+
+
+def _note_sharing(job: Job, sharing: int) -> None:
+    """The most runs that had the device at the same time, over all times that the run went on."""
+    if is_run(job.folder):
+        run = RunDirectory.open(job.folder)
+        run.update_card(**{SHARING: max(sharing, run.card.get(SHARING, 1))})
 
 
 def _end(job: Job, entry: dict[str, Any]) -> None:

@@ -6,8 +6,11 @@ service started, they compute at the same time.
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import connection
@@ -48,20 +51,22 @@ def run_side_by_side(jobs: Sequence[Job], orders: Orders, ended: Callable[[], An
     """
     waiting, running = list(jobs), dict[Any, _Run]()
     failure: Exception | None = None
-    told = False
+    told = begun = False
     with Interruption() as interruption:
         while running or waiting:
-            if failure is not None or interruption.number or (running and time.time() >= orders.deadline):
+            if failure is not None or interruption.number or (begun and time.time() >= orders.deadline):
                 waiting.clear()
             while waiting and len(running) < orders.workers:
                 run = _Run.start(waiting.pop(0), orders)
                 running[run.process.sentinel] = run
+                begun = True
             if interruption.number and not told:
                 for run in running.values():
                     run.signal(interruption.number)
                 told = True
             for sentinel in connection.wait(list(running), timeout=0.2):
-                failure = running.pop(sentinel).outcome() or failure
+                outcome = running.pop(sentinel).outcome()
+                failure = failure or outcome
                 ended()
     if interruption.number:
         raise interruption.error("stopped")
@@ -103,6 +108,7 @@ def _run(job: Job, orders: Orders, told: Any) -> None:
     """In a process of its own, and a group of its own: a terminal signals the one that passes signals on."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()
+    threading.Thread(target=_stop_without_parent, daemon=True).start()
     from rankspace.experiments.runner import Runner
 
     def display() -> Display:
@@ -117,7 +123,18 @@ def _run(job: Job, orders: Orders, told: Any) -> None:
         runner.run(job, (orders.deadline - time.time()) / 60)
     except (TimeUpError, InterruptionError):
         told.send(None)
+    except RankspaceError as error:
+        told.send(error)
     except Exception as error:
-        told.send(error if isinstance(error, RankspaceError) else RankspaceError(f"experiment: {job.title}: {error}"))
+        traceback.print_exc()
+        told.send(RuntimeError(f"{job.title}: {error}"))
     else:
         told.send(None)
+
+
+def _stop_without_parent() -> None:
+    """A run whose parent is gone, killed or with its terminal, would be written to by the next that goes on with it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

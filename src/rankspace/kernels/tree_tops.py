@@ -143,7 +143,7 @@ def tops_by_torch(
         tokens = rows.before[1 : words + 1].long() + place
         scales = log_scale[token_word[tokens]].sum() + exponent * math.log(2)
         log_z[sentence] = top[place].double().log() + scales
-        lost[sentence] |= top[place] < DOUBTFUL.value
+        lost[sentence] |= not bool(top[place] >= DOUBTFUL.value)
         entries = chart.alpha[row - rows.num_tokens].float()
         is_low = entries < DOUBTFUL.value * 2.0 ** -int(chart.power[row])
         floor = FLOOR.value * 2.0 ** -int(chart.power[row])
@@ -190,7 +190,7 @@ def _top_slopes(slopes, log_z, lost, top, sentence, unit, relative, of_top, batc
     possible &= tl.load(lost + at, mask=exists, other=0) == 0
     slope = tl.where(possible, tl.load(slopes + at, mask=exists, other=0.0), 0.0)
     exponent = tl.max(tl.abs(slope), 0).to(tl.int64, bitcast=True) >> 52
-    exponent = tl.where(exponent == 0, 1023, exponent + 1)
+    exponent = tl.where(exponent == 0, 1023, tl.minimum(exponent + 1, 2046))
     above = (exponent << 52).to(tl.float64, bitcast=True)  # the next power of two; one if there are no slopes
     share = (slope / above).to(tl.float32)
     z = tl.load(top + place, mask=exists, other=1.0)

@@ -9,7 +9,7 @@ entry of a child then lies so low that the range check would doubt it.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rankspace.inference.differentiation import differentiating
@@ -22,21 +22,20 @@ ADDED = 2.0**-40  # how much of Z may come of what was raised
 
 def raised_log_z(
     inputs: TreeInputs, sentences: Sentences, log_weights: Float[Tensor, "span"] | None
-) -> Float[Tensor, "batch"] | None:
-    """log Z of each sentence, differentiable once in inputs of float64; None if weights that were raised could matter
-    to one of them."""
+) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+    """log Z of each sentence, differentiable once in inputs of float64; and which of them are right. Where weights that
+    were raised could matter to one, all count as wrong: derivatives are those of the whole batch."""
     weights = None if log_weights is None else log_weights.detach()
     with differentiating():
         leaves = tuple(_raised(tensor.detach()).requires_grad_() for tensor in inputs.tensors)
         found, lost = log_z(inputs.like(leaves), sentences, _all_positive, weights)
-        if bool(lost.any()) or bool(found.isinf().any()):
-            return None
-        slopes = torch.autograd.grad(found.sum(), leaves)
+        right = ~lost & found.isfinite()
+        slopes = torch.autograd.grad(found.where(right, 0).sum(), leaves)
     low = [slope[tensor < RAISED].sum() for slope, tensor in zip(slopes, inputs.tensors, strict=True)]
     if not RAISED * float(torch.stack(low).sum()) <= ADDED:
-        return None
+        return found.detach(), torch.zeros_like(right)
     found, _ = log_z(inputs.like(tuple(map(_raised, inputs.tensors))), sentences, _all_positive, log_weights)
-    return found
+    return found, right
 
 
 def _raised(tensor: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
