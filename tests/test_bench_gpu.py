@@ -319,14 +319,15 @@ class TestSidesOfRectifiers:
         with KeptSides(noted.sides) as kept:
             rectified = x.relu()
         [slopes] = torch.autograd.grad(rectified.sum(), x)
-        assert kept.num_moved == 2
+        assert (kept.num_moved, kept.num_left) == (2, 0)
         assert slopes.tolist() == [0, 1, 1, 1, 0]
         torch.testing.assert_close(rectified.detach(), x.detach().relu(), rtol=0, atol=1e-6)
 
     def test_a_unit_that_is_not_near_keeps_its_own(self) -> None:
         x = torch.tensor([-1.0, 1e-3], dtype=torch.float64, requires_grad=True)
-        with KeptSides([torch.tensor([True, False])]) as kept:
+        with KeptSides([torch.tensor([True, False]), torch.tensor([True])]) as kept:
             rectified = torch.relu(x)
+        assert kept.num_left == 1
         [slopes] = torch.autograd.grad(rectified.sum(), x)
         assert kept.num_moved == 0
         assert slopes.tolist() == [0, 1]

@@ -111,6 +111,7 @@ def _compared(row: Row, device: torch.device, sharpness: float) -> dict[str, Any
     reference.options = {"backend": "torch"}
     with KeptSides(sides) if sides is not None else nullcontext() as kept:
         expected_log_p = reference.log_prob(sentences.words, sentences.lengths)
+    assert not kept or not kept.num_left, "both passes have the same rectifiers"
     expected = _gradients(reference, expected_log_p, lost)
     differences = (log_p - expected_log_p.detach()).abs().masked_fill(lost, 0)
     limits, num_lost = limit_of(row, expected_log_p.detach()), int(lost.sum())

@@ -5,7 +5,7 @@ float32 and float64 then take different sides, and both gradients are right up t
 and one that keeps to them have the same derivative, however near to zero a unit is.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -16,50 +16,50 @@ from torch.overrides import TorchFunctionMode
 NEAR = 1e-5  # of the root mean square of a rectifier's inputs: what float32 may take to the other side
 
 
-class NotedSides(TorchFunctionMode):
+class Rectifiers(TorchFunctionMode):
+    """Within, inputs of rectifiers go to `rectified`."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function in (torch.relu, Tensor.relu):
+            return self.rectified(args[0])
+        return function(*args, **(kwargs or {}))
+
+    def rectified(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        return torch.relu(x)
+
+
+class NotedSides(Rectifiers):
     """Notes which inputs of each rectifier are positive, in the order of the calls."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sides: list[Bool[Tensor, ...]] = []
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Iterable[type],
-        args: Any = (),
-        kwargs: Any = None,
-    ) -> Any:
-        if function in (torch.relu, Tensor.relu):
-            self.sides.append(args[0].detach() > 0)
-        return function(*args, **(kwargs or {}))
+    def rectified(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        self.sides.append(x.detach() > 0)
+        return super().rectified(x)
 
 
-class KeptSides(TorchFunctionMode):
+class KeptSides(Rectifiers):
     """Rectifiers take the noted side of zero wherever their input is `NEAR` it.
 
-    `num_moved` counts the units on whose side the two passes differ.
+    `num_moved` counts the units on whose side the two passes differ; `num_left` sides were noted and not asked for.
     """
 
     def __init__(self, sides: Iterable[Bool[Tensor, "..."]]) -> None:
         super().__init__()
-        self._sides: Iterator[Bool[Tensor, ...]] = iter(sides)
+        self._sides = list(sides)
         self.num_moved = 0
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Iterable[type],
-        args: Any = (),
-        kwargs: Any = None,
-    ) -> Any:
-        if function not in (torch.relu, Tensor.relu):
-            return function(*args, **(kwargs or {}))
-        return self._rectified(args[0])
+    @property
+    def num_left(self) -> int:
+        return len(self._sides)
 
-    def _rectified(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def rectified(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         seen = x.detach()
-        own, noted = seen > 0, next(self._sides)
+        own, noted = seen > 0, self._sides.pop(0)
         moved = (own != noted) & (seen.abs() <= NEAR * seen.square().mean().sqrt())
         self.num_moved += int(moved.sum())
         return x * torch.where(moved, noted, own).to(x.dtype)
