@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import captured, median_ms
 from torch import Tensor
 
+from rankspace.bench.device_clock import captured, median_ms, rates
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import ragged
 from rankspace.models import fast_chain, fast_emission, fast_rank_hmm
@@ -140,9 +140,7 @@ def limit_of(case: Case, log_p: Tensor) -> float:
 
 
 def graph_ms(run: Callable[[], Any]) -> float:
-    graph = captured(run)
-    graph.replay()
-    return median_ms(graph.replay)
+    return median_ms(captured(run, GPU), GPU)
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -161,7 +159,7 @@ def measure(case: Case) -> dict[str, Any]:
     torch.cuda.reset_peak_memory_stats()
     step()
     peak = torch.cuda.max_memory_allocated() / 1e9
-    eager = median_ms(step, 5)
+    eager = median_ms(step, GPU, 5)
     found = {"eager_ms": eager, "graph_ms": graph_ms(step), "peak_gb": peak}
     model.zero_grad()
     return {**found, "phases_ms": phases(case, model, words)}
@@ -231,26 +229,12 @@ def phases(case: Case, model: RankHMM, words: Tensor) -> dict[str, float]:
     return {name: graph_ms(run) for name, run in parts.items()}
 
 
-def rates() -> dict[str, float]:
-    """TFLOP/s of products of 8192^3, and TB/s of a copy of 4 GB."""
-    a, b = (torch.randn(8192, 8192, device=GPU) for _ in range(2))
-    found = {}
-    for name, precision in (("bf16", "medium"), ("tf32", "high")):
-        one, other = (fast_chain.operand(each, precision) for each in (a, b))  # type: ignore[arg-type]
-        fast_chain.product(one, other, precision)  # type: ignore[arg-type]
-        found[name] = 2 * 8192**3 / median_ms(lambda: fast_chain.product(one, other, precision), 5) / 1e9  # type: ignore[arg-type]  # noqa: B023
-    source = torch.randn(2**29, device=GPU)
-    target = torch.empty_like(source)
-    found["copy"] = 2 * source.nbytes / median_ms(lambda: target.copy_(source), 5) / 1e9
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--only", nargs="*")
     given = parser.parse_args()
-    limits = rates()
+    limits = rates(GPU)
     print(f"bf16 {limits['bf16']:.0f}, tf32 {limits['tf32']:.0f} TFLOP/s, copy {limits['copy']:.2f} TB/s")
     records = []
     for case in CASES:

@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import captured, median_ms
 from torch import Tensor
 
+from rankspace.bench.device_clock import Rate, captured, median_ms, rates
 from rankspace.inference.links import DenseLink, Precision
 from rankspace.inference.ragged import ragged
 from rankspace.inference.tree.engine import log_z
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 
 GPU = torch.device("cuda")
+ARITHMETIC: dict[Precision, Rate] = {"highest": "fp32", "high": "tf32", "medium": "bf16"}
 TOLERANCE = {"highest": 1e-4, "high": 1e-2, "medium": 1e-1}  # of log Z: max of it and 1e-6 |log Z|; gradients likewise
 
 
@@ -131,34 +132,13 @@ def measure(case: Case) -> dict[str, Any]:
     torch.cuda.reset_peak_memory_stats()
     run()
     peak = (torch.cuda.max_memory_allocated() - before) / 1e9
-    eager = median_ms(run, 5)
-    graph = captured(run)
-    graph.replay()
-    return {"eager_ms": eager, "graph_ms": median_ms(graph.replay), "peak_gb": peak}
+    eager = median_ms(run, GPU, 5)
+    return {"eager_ms": eager, "graph_ms": median_ms(captured(run, GPU), GPU), "peak_gb": peak}
 
 
-def rates() -> dict[str, float]:
-    """TFLOP/s of a product of 8192^3 in each arithmetic, and TB/s of a copy of 4 GB."""
-    a, b = (torch.randn(8192, 8192, device=GPU) for _ in range(2))
-    found = {}
-    for name, allowed in (("tf32", True), ("fp32", False)):
-        torch.backends.cuda.matmul.allow_tf32 = allowed
-        a @ b
-        found[name] = 2 * 8192**3 / median_ms(lambda: a @ b, 5) / 1e9
-    torch.backends.cuda.matmul.allow_tf32 = False
-    a, b = a.bfloat16(), b.bfloat16()
-    a @ b
-    found["bf16"] = 2 * 8192**3 / median_ms(lambda: a @ b, 5) / 1e9
-    source = torch.randn(2**29, device=GPU)
-    target = torch.empty_like(source)
-    found["copy"] = 2 * source.nbytes / median_ms(lambda: target.copy_(source), 5) / 1e9
-    return found
-
-
-def floor_ms(case: Case, limits: dict[str, float]) -> float:
+def floor_ms(case: Case, limits: dict[Rate, float]) -> float:
     """Products at the rate of their arithmetic and bytes at that of a copy, one after the other."""
-    rate = limits[{"highest": "fp32", "high": "tf32", "medium": "bf16"}[case.precision]]
-    return case.gflop / rate + case.gigabytes / limits["copy"]
+    return case.gflop / limits[ARITHMETIC[case.precision]] + case.gigabytes / limits["copy"]
 
 
 def main() -> None:
@@ -166,7 +146,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--only", nargs="*")
     given = parser.parse_args()
-    limits = rates()
+    limits = rates(GPU)
     print("  ".join(f"{name} {rate:.3g}" for name, rate in limits.items()), "(TFLOP/s; copy TB/s)")
     print(
         f"{'case':18}{'GFLOP':>8}{'GB':>8}{'floor':>8}{'graph ms':>10}{'of floor':>10}{'eager':>8}{'peak GB':>9}  "

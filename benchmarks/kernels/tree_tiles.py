@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import captured, median_ms
-from tree_chart import CASES, Case, random_inputs, rates, step
+from tree_chart import CASES, GPU, Case, random_inputs, step
 
+from rankspace.bench.device_clock import captured, median_ms, rates
 from rankspace.inference.tree import triton_engine
 from rankspace.kernels import tree_outside, tree_splits, tree_tiles, tree_tops
 
@@ -125,7 +125,7 @@ def main() -> None:
         torch.cuda.synchronize()
         return
     compile_all(names, given.precision)
-    limits, records = rates(), []
+    limits, records = rates(GPU), []
     for case in cases:
         for name in names:
             use(VARIANTS[name])
@@ -133,9 +133,9 @@ def main() -> None:
                 "case": case.name,
                 "precision": case.precision,
                 "variant": name,
-                "whole": median_ms(captured(whole(case)).replay),
+                "whole": median_ms(captured(whole(case), GPU), GPU),
             }
-            record |= {part: median_ms(captured(run).replay, 10) for part, run in parts(case).items()}
+            record |= {part: median_ms(captured(run, GPU), GPU, 10) for part, run in parts(case).items()}
             records.append(record)
             shown = "  ".join(f"{part} {time:.3f}" for part, time in record.items() if isinstance(time, float))
             print(f"{case.name:9}{name:34}{shown}", flush=True)

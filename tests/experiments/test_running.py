@@ -34,7 +34,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("name", "row", "splits"),
     [
-        ("hmm-table2", "recipe-average", ["valid", "test"]),
+        ("hmm-table2", "recipe-betas", ["valid", "test"]),
         ("hmm-table3", "states-12", ["valid", "test"]),
         ("pcfg-table1", "rank-pcfg-likelihood", ["valid", "test", "all", "held-out", "text-test"]),
         ("pcfg-figure6", "preterminals-1000", ["valid", "test", "all", "held-out", "text-test"]),

@@ -67,7 +67,8 @@ class Timed(NamedTuple):
 def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
     """Words per second of training and of the same steps alone, and how much longer training takes."""
     record: dict[str, Any] = {"model": row.model, "settings": dict(row.settings), "precision": row.precision}
-    data = language_data(*((200, 5) if quick else (NUM_SENTENCES, 2 * LONGEST)), row.vocabulary)
+    num, longest = (200, 5) if quick else (NUM_SENTENCES, 2 * LONGEST)
+    data = language_data(num, longest, row.vocabulary)
     config = training_config(row, 4 if quick else 1)
     try:
         timed = timed_steps(config, data, device)

@@ -4,7 +4,7 @@ import gc
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -54,22 +54,27 @@ def run_table(
     they are to be `quiet`; runs come out as alone, but for their time.
     Raises RankspaceError for data and rows that are not there; InterruptionError after a signal, when all is saved.
     """
-    deadline = time.monotonic() + 60 * minutes
     jobs, left_out = plan(request)
     for line in left_out:
         say(f"left out: {line.removeprefix('experiment: ')}")
     waiting = [job for job in jobs if job.entry is None]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs are done already")
-    runner = Runner(request, device, display, say)
-    record = None
-    if workers > 1 and len(waiting) > 1:
+    runner, together = Runner(request, device, display, say), min(workers, len(waiting))
+    if together > 1:
         for name in dict.fromkeys(job.data for job in waiting):
             runner.read(name)  # prepared once, not by each
-        orders = Orders(request, device, time.time() + 60 * minutes, quiet, min(workers, len(waiting)))
+        orders = Orders(request, device, time.time() + 60 * minutes, quiet, together)
         run_side_by_side(waiting, orders, lambda: write_record(request, device))
-        waiting = []
-    for place, job in enumerate(waiting):
+    else:
+        _run_in_turn(waiting, runner, time.monotonic() + 60 * minutes)
+    num_done = sum(job.entry is not None for job in jobs)
+    return Progress(write_record(request, device), num_done, len(jobs))
+
+
+def _run_in_turn(jobs: Sequence[Job], runner: "Runner", deadline: float) -> None:
+    """Writes the record after each run, whatever becomes of it."""
+    for place, job in enumerate(jobs):
         left = (deadline - time.monotonic()) / 60
         if place and left <= 0:
             break
@@ -78,9 +83,7 @@ def run_table(
         except TimeUpError:
             break
         finally:
-            record = write_record(request, device)
-    num_done = sum(job.entry is not None for job in jobs)
-    return Progress(record or write_record(request, device), num_done, len(jobs))
+            write_record(runner.request, runner.device)
 
 
 class Runner:

@@ -5,8 +5,7 @@ A graph of them is recorded once for a shape and sent as a whole.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from rankspace.models import Model
 from rankspace.training.epochs import Share
+from rankspace.training.machine import with_options
 from rankspace.training.optimisers import set_learning_rate
 from rankspace.training.processes import Processes
 from rankspace.training.sections import OptimiserConfig
@@ -98,7 +98,7 @@ class CapturedStep(GradientStep):
         """Sentences that a graph could not do, by torch: kernels would not either. Padding is not read."""
         lengths = tuple(share.lengths[place] for place in lost.tolist())
         self.watch.num_again += len(lengths)
-        with without_kernels(self.model):
+        with with_options(self.model, backend="torch"):
             losses = self._loss(share.words[lost], lengths)
         total = self.watch.losses(losses, share.counts[lost], share.predictions[lost])
         (total * share.scale).backward()
@@ -125,17 +125,6 @@ class CapturedStep(GradientStep):
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             work()
         return graph
-
-
-@contextmanager
-def without_kernels(model: Model) -> Iterator[None]:
-    """Within, a model computes by torch alone."""
-    before = model.options
-    model.options = {**before, "backend": "torch"}
-    try:
-        yield
-    finally:
-        model.options = before
 
 
 class Inputs(NamedTuple):

@@ -54,10 +54,16 @@ def decided_precision(asked: Precision | Literal["auto"], model: Model, device: 
 @contextmanager
 def computing_in(precision: Precision, model: Model) -> Iterator[None]:
     """Within, a model and torch multiply matrices in a precision."""
-    before, model.options = model.options, {**model.options, "precision": precision}
+    with with_options(model, precision=precision), matmul_precision(precision):
+        yield
+
+
+@contextmanager
+def with_options(model: Model, **changes: Any) -> Iterator[None]:
+    """Within, some options of a model are others."""
+    before, model.options = model.options, {**model.options, **changes}
     try:
-        with matmul_precision(precision):
-            yield
+        yield
     finally:
         model.options = before
 
