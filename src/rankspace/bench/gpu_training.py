@@ -5,6 +5,7 @@ the end of the next: loading, optimiser and logging included. Steps of the commo
 recorded, are then held against the step alone (without an optimiser) at the same shapes.
 """
 
+import functools
 import tempfile
 import time
 from collections import Counter
@@ -86,6 +87,7 @@ def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
         release(device)
 
 
+@functools.cache
 def language_data(num: int, longest: int, vocabulary: int) -> PreparedData:
     """The text of a training split: sentences drawn from the grammar that comes with the package, cut to a length.
 

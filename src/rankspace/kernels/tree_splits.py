@@ -111,6 +111,10 @@ def _split_sums(
     num_terms = tl.where(is_span, num_terms, 0)
     at_end = tl.load(before + end) + place
     target = alpha + (own - num_tokens).to(tl.int64) * padded + ranks
+    # Asked for first, so that their rows arrive while splits are summed.
+    new_left = tl.load(shift + width - 1) + tl.load(before + end - 1) + place
+    low = _low(children, exponent, power, new_left, 0, width == 2, ranks, rank, padded)
+    low |= _low(children, exponent, power, tl.load(shift + width - 1) + at_end, 1, width == 2, ranks, rank, padded)
     if BEGUN:
         sums = tl.load(target, mask=(ranks < padded) & is_span, other=0.0).to(tl.float32)
         peak = tl.load(partial_base + own, mask=is_span, other=2 * ZERO)
@@ -153,15 +157,12 @@ def _split_sums(
     beyond = ((scale <= -FURTHEST) | (scale >= FURTHEST)) & (nothing == 0)
     # A sum of something that came out as zero is low as well.
     wrong = beyond | (largest > HIGHEST) | ((largest == 0) & (peak >= 2 * -FURTHEST))
-    wrong |= tl.max((sums != sums).to(tl.int32), 0) > 0  # the largest of some numbers and NaN may be a number
+    low |= something & (sums < DOUBTFUL)
+    marks = tl.max(tl.where(sums != sums, LOST, tl.where(low, LOW, 0)), 0)  # the largest number may leave NaN out
+    marks = tl.where(wrong, LOST, marks)
     if WEIGHTED:
-        wrong &= weight != 0
-    low = tl.max((something & (sums < DOUBTFUL)).to(tl.int32), 0) > 0
-    new_row = tl.load(shift + width - 1) + tl.load(before + end - 1) + place
-    low |= _low(children, exponent, power, new_row, 0, width == 2, ranks, rank, padded)
-    new_row = tl.load(shift + width - 1) + at_end
-    low |= _low(children, exponent, power, new_row, 1, width == 2, ranks, rank, padded)
-    tl.atomic_max(lost + place, tl.where(wrong, LOST, LOW), mask=(wrong | low) & is_span)
+        marks = tl.where((weight == 0) & (marks == LOST), tl.max(low.to(tl.int32), 0) * LOW, marks)
+    tl.atomic_max(lost + place, marks, mask=(marks > 0) & is_span)
 
 
 @triton.jit
@@ -175,12 +176,11 @@ def _rows(children, row, side, exists, ranks, padded):
 @triton.jit
 @no_type_check
 def _low(children, exponent, power, row, side, is_word, ranks, rank, padded):
-    """Whether a child that is not nothing has a doubtful entry: of a word, before its row was divided."""
+    """Which entries of a child that is not nothing are doubtful: of a word, before its row was divided."""
     at = row.to(tl.int64) * (2 * padded) + side * padded
     entries = tl.load(children + at + ranks, mask=ranks < padded, other=1.0).to(tl.float32)
     lowest = tl.where(is_word, DOUBTFUL * power_of_two(-tl.load(power + row)), DOUBTFUL)
-    low = ((entries >= lowest) == 0) & (ranks < rank)
-    return (tl.max(low.to(tl.int32), 0) > 0) & (tl.load(exponent + row) != ZERO)
+    return ((entries >= lowest) == 0) & (ranks < rank) & (tl.load(exponent + row) != ZERO)
 
 
 def begin_sums(chart: Chart, width: int, known: int) -> None:
