@@ -10,6 +10,7 @@ pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
 from rankspace.inference.ragged import ragged
+from rankspace.kernels.chain_doubt import doubts, doubts_by_torch
 from rankspace.kernels.chain_ends import (
     ends,
     ends_by_torch,
@@ -25,7 +26,7 @@ from rankspace.kernels.chain_steps_back import (
     step_back,
     step_back_by_torch,
 )
-from rankspace.kernels.chain_table import Chain, Slopes, new_chain, new_slopes
+from rankspace.kernels.chain_table import FLOOR, Chain, Slopes, new_chain, new_slopes
 from rankspace.models.fast_vectors import rows_of
 
 CLOSE = {"rtol": 1e-5, "atol": 0.0}
@@ -119,16 +120,16 @@ def test_steps(rank: int) -> None:
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_predictions(rank: int) -> None:
-    """Zeros of the start are no loss; a word that nothing leads to has no share."""
+    """Zeros of the start are not the smallest; a word that nothing leads to has no share."""
     chain = filled_chain(rank, LENGTHS[rank])
     chain.outputs[0, rank // 2] = 0
-    chain.outputs[-1, rank // 2] = 0
+    chain.outputs[-1, rank // 2] = 1e-38
     chain.words[-2] = 0
     found, expected = predictions(chain), predictions_by_torch(chain)
     assert torch.equal(found.smallest, expected.smallest)
     torch.testing.assert_close(found.log_share, expected.log_share, rtol=1e-6, atol=1e-7)
-    assert float(found.smallest[-1]) == 0
-    assert float(found.smallest[0]) > 0
+    assert float(found.smallest[-1]) == float(chain.outputs[-1, rank // 2])
+    assert float(found.smallest[0]) > 1e-38
     assert float(found.log_share[-2]) == -math.inf
 
 
@@ -190,6 +191,7 @@ def test_ends_before_the_last_row(rank: int) -> None:
         torch.testing.assert_close(found.log_z, expected.log_z, rtol=1e-12, atol=1e-6)
         torch.testing.assert_close(found.total, expected.total, rtol=1e-6, atol=0.0)
         assert not bool(found.lost.any())
+        assert not bool(found.low.any())
 
 
 @pytest.mark.parametrize("peak", [1.0, 12.0])
@@ -199,21 +201,60 @@ def test_ends(rank: int, peak: float) -> None:
     found, expected = ends(chain), ends_by_torch(chain)
     torch.testing.assert_close(found.total, expected.total, rtol=1e-6, atol=0.0)
     torch.testing.assert_close(found.log_z, expected.log_z, rtol=1e-12, atol=1e-6)
-    assert torch.equal(found.lost, expected.lost)
-    assert not bool(found.lost.any())
+    for one, other in ((found.lost, expected.lost), (found.low, expected.low)):
+        assert torch.equal(one, other)
+        assert not bool(one.any())
 
 
-def test_sentences_that_are_lost_impossible_or_empty() -> None:
+def test_sentences_that_are_low_lost_impossible_or_empty() -> None:
     chain = filled_chain(3, (3, 3, 2, 3, 0, 1))
     places = {sentence: place for place, sentence in enumerate(chain.rows.sentence.tolist())}
-    chain.outputs[chain.rows.first(2) + places[0], 1] = 1e-38  # lost on the way
+    chain.outputs[chain.rows.first(2) + places[0], 1] = 1e-26  # low on the way
     chain.log_scale[chain.rows.first(1) + places[1]] = -math.inf  # a word that no rank can have
-    chain.outputs[chain.rows.first(1) + places[2]] = 1e-36  # a low Z
+    chain.outputs[chain.rows.first(1) + places[2]] = 1e-25  # a low Z
     chain.outputs[chain.rows.first(0) + places[5], 1] = 0  # a rank that the start leaves out
     for found in (ends(chain), ends_by_torch(chain)):
-        assert found.lost.tolist() == [True, False, True, False, False, False]
+        assert found.low[[places[sentence] for sentence in range(6)]].tolist() == [True, False, True] + [False] * 3
+        assert found.lost.tolist() == [False, False, True, False, False, False]
         assert (found.log_z == -math.inf).tolist() == [False, True, False, False, False, False]
         assert float(found.log_z[4]) == 0
+
+
+def test_low_outputs_are_raised() -> None:
+    """Each to the floor at the scale of its step; what is no number stays none, and zeros of the start stay."""
+    floor = FLOOR.value
+    for one, other in ((first_step, step_by_torch), (step, step_by_torch)):
+        found, expected = (filled_chain(4, (2, 2)) for _ in range(2))
+        for chain in (found, expected):
+            chain.start.copy_(torch.tensor([0, 1e-38, 0.5, math.nan], device=DEVICE))
+            chain.top[:2] = torch.tensor([2.0**-20, 4.0]).view(torch.int32)
+        sums = torch.tensor([[0, 1e-38, 0.5, math.nan]] * 2, device=DEVICE)
+        given = ((0,), (1, sums))[one is step]
+        one(found, *given[: 2 * (one is step)])
+        other(expected, *given)
+        rows = slice(2, 4) if one is step else slice(0, 2)
+        torch.testing.assert_close(found.outputs[rows], expected.outputs[rows], equal_nan=True, **CLOSE)
+        least = [floor * 2**19, floor] if one is step else [floor] * 2
+        for row, lowest in zip(found.outputs[rows].tolist(), least, strict=True):
+            assert row[:2] == ([lowest, lowest] if one is step else [0, lowest])
+            assert row[2] > 0.01
+            assert math.isnan(row[3])
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_doubts(rank: int) -> None:
+    lengths = LENGTHS[rank]
+    chain, layout = filled_chain(rank, lengths), ragged(lengths, DEVICE)
+    chain.outputs[:, : (rank + 1) // 2] *= 2.0**-80
+    chain.top[0] = torch.tensor(2.0**-30).view(torch.int32)
+    of_sums = 2.0**60 * random(*chain.outputs.shape)
+    low = torch.arange(len(lengths), device=DEVICE) != 1
+    given = chain, of_sums, low, layout.token_place, layout.previous
+    found, expected = doubts(*given), doubts_by_torch(*given)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0.0)
+    assert (found > 0).tolist() == [bool(low[place]) and bool(layout.length_at[place]) for place in range(len(lengths))]
+    of_sums[-1, 0] = math.nan
+    assert bool(doubts(*given).isnan().any()) == bool(low[layout.token_place[-1]])
 
 
 @pytest.mark.gpu

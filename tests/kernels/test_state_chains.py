@@ -39,7 +39,8 @@ def new_lhmm(form: Form, states: int, rank: int, size: int = 8, dropout: float =
     model = NeuralLHMM(VOCABULARY, states, rank, size, form, dropout)
     with torch.no_grad():
         model.ranks.normal_().mul_(scale)
-        model.emission.words.bias.normal_()
+        model.emission.words.weight.mul_(scale)
+        model.emission.words.bias.normal_().mul_(scale)
     return model.to(DEVICE)
 
 

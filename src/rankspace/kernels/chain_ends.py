@@ -9,7 +9,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.kernels.chain_table import LOWEST, Chain, Ends
+from rankspace.kernels.chain_table import DOUBTFUL, Chain, Ends
 from rankspace.kernels.scales import LEAST_POWER, power_of_two
 
 BLOCK = 2048
@@ -56,7 +56,7 @@ def lay_words_by_torch(chain: Chain, log_words: Float[Tensor, "token rank"]) -> 
 class Predictions(NamedTuple):
     """What outputs say of each token."""
 
-    smallest: Float[Tensor, "token"]  # of a first one, of those above zero: a start may leave ranks out; or infinity
+    smallest: Float[Tensor, "token"]  # of those above zero: a start may leave ranks out; or infinity
     log_share: Float[Tensor, "token"]  # log of sum(output * word) / sum(output), float64; -inf for nothing
 
 
@@ -69,16 +69,15 @@ def predictions(chain: Chain) -> Predictions:
             chain.outputs,
             chain.words,
             *found,
-            chain.rows.alive(0),
             rank,
             BLOCK=min(BLOCK, triton.next_power_of_2(rank)),
         )
     return found
 
 
-@triton.jit(do_not_specialize=["num_first"])
+@triton.jit
 @no_type_check
-def _predictions(outputs, words, smallest, log_share, num_first, rank, BLOCK: tl.constexpr):
+def _predictions(outputs, words, smallest, log_share, rank, BLOCK: tl.constexpr):
     token = tl.program_id(0)
     at = token.to(tl.int64) * rank
     least = tl.full([BLOCK], float("inf"), tl.float32)
@@ -88,8 +87,7 @@ def _predictions(outputs, words, smallest, log_share, num_first, rank, BLOCK: tl
         ranks = first + tl.arange(0, BLOCK)
         exists = ranks < rank
         output = tl.load(outputs + at + ranks, mask=exists, other=0.0)
-        left_out = (exists == 0) | ((token < num_first) & (output == 0))
-        least = tl.minimum(least, tl.where(left_out, float("inf"), output))
+        least = tl.minimum(least, tl.where(output == 0, float("inf"), output))
         whole += output.to(tl.float64)
         share += (output * tl.load(words + at + ranks, mask=exists, other=0.0)).to(tl.float64)
     total, part = tl.sum(whole, 0), tl.sum(share, 0)
@@ -101,27 +99,26 @@ def _predictions(outputs, words, smallest, log_share, num_first, rank, BLOCK: tl
 
 def predictions_by_torch(chain: Chain) -> Predictions:
     """What `predictions` must equal."""
-    outputs, first = chain.outputs.clone(), chain.rows.alive(0)
-    outputs[:first] = outputs[:first].where(outputs[:first] != 0, math.inf)
+    smallest = chain.outputs.where(chain.outputs != 0, math.inf).amin(1)
     share = (chain.outputs * chain.words).double().sum(1)
     log_share = (share / chain.outputs.double().sum(1)).log().where(share > 0, -math.inf)
-    return Predictions(outputs.amin(1), log_share)
+    return Predictions(smallest, log_share)
 
 
 def ends(chain: Chain) -> Ends:
-    """Z, log Z, and which sentences lost more than rounding: those with an output below LOWEST times the scale of the
-    vector before it, or with so low a Z (see `inference.chain.range_check`). One program a sentence.
+    """Z, log Z, and which sentences have outputs so low that they must not matter (`chain_doubt` tells if they do), or
+    are lost as they are: with so low a Z. One program a sentence.
 
     log Z is the sum over words of the logarithm of what their outputs predict of them, sum(output * word) over
     sum(output). That of all words of the vocabulary is one as computed, however vectors and links were rounded; where
     nothing is rounded the sums telescope to Z.
 
-    An output of zero counts as lost, but in the start. A sentence with a word that no rank can have is impossible and
-    not lost; an empty one has log Z = 0.
+    A sentence with a word that no rank can have is impossible and neither low nor lost; an empty one has log Z = 0.
     """
     batch, start = chain.rows.num_sentences, chain.start
     found = Ends(
         start.new_empty(batch, dtype=torch.float64),
+        start.new_empty(batch, dtype=torch.bool),
         start.new_empty(batch, dtype=torch.float64),
         start.new_empty(batch, dtype=torch.bool),
     )
@@ -135,10 +132,10 @@ def ends(chain: Chain) -> Ends:
         chain.rows.length,
         chain.rows.sentence,
         found.total,
+        found.low.view(torch.uint8),
         found.log_z,
         found.lost.view(torch.uint8),
         len(start),
-        LOWEST=LOWEST,
         BLOCK=min(BLOCK, triton.next_power_of_2(len(start))),
         TIMES=TIMES,
     )
@@ -152,16 +149,16 @@ def _ends(
     words,
     log_scale,
     top,
-    low,
+    smallest,
     log_share,
     before,
     length,
     sentence,
     total,
+    low,
     log_z,
     lost,
     rank,
-    LOWEST: tl.constexpr,
     BLOCK: tl.constexpr,
     TIMES: tl.constexpr,
 ):
@@ -178,7 +175,7 @@ def _ends(
 
     logs = tl.zeros([TIMES], tl.float64)
     shares = tl.zeros([TIMES], tl.float64)
-    wrong = tl.zeros([TIMES], tl.int32)
+    doubtful = tl.zeros([TIMES], tl.int32)
     for first in range(0, num_words, TIMES):
         time = first + tl.arange(0, TIMES)
         lives = time < num_words
@@ -188,24 +185,23 @@ def _ends(
         later = lives & (time > 0)
         row_before = tl.load(before + time, mask=later, other=0) + place
         power = tl.maximum((tl.load(top + row_before, mask=later, other=126 << 23) >> 23) - 126, LEAST_POWER)
-        least = power_of_two(tl.maximum(-power, 0)) * LOWEST
-        smallest = tl.load(low + row, mask=lives, other=0.0)
-        wrong |= (lives & (smallest < least)).to(tl.int32)
+        least = power_of_two(tl.maximum(-power, 0)) * DOUBTFUL
+        doubtful |= (lives & (tl.load(smallest + row, mask=lives, other=0.0) < least)).to(tl.int32)
     scale = tl.sum(logs, 0)
     possible = (z > 0) & (scale > float("-inf"))
     logarithm = tl.where(possible, tl.sum(shares, 0) + scale, float("-inf"))
-    low_z = (z >= LOWEST) == 0
-    is_lost = (num_words > 0) & (scale > float("-inf")) & ((tl.max(wrong, 0) > 0) | low_z)
+    counts = (num_words > 0) & (scale > float("-inf"))
     to = tl.load(sentence + place)
     tl.store(total + place, z)
+    tl.store(low + place, (counts & (tl.max(doubtful, 0) > 0)).to(tl.uint8))
     tl.store(log_z + to, tl.where(num_words > 0, logarithm, 0.0))
-    tl.store(lost + to, is_lost.to(tl.uint8))
+    tl.store(lost + to, (counts & ((z >= DOUBTFUL) == 0)).to(tl.uint8))
 
 
 def ends_by_torch(chain: Chain) -> Ends:
     """What `ends` must equal."""
-    rows, (low, log_share) = chain.rows, predictions_by_torch(chain)
-    totals, log_z, lost = [], [], []
+    rows, (smallest, log_share) = chain.rows, predictions_by_torch(chain)
+    totals, low, log_z, lost = [], [], [], []
     for place, num_words in enumerate(rows.length.tolist()):
         tokens = [rows.first(time) + place for time in range(num_words)]
         z = float((chain.outputs[tokens[-1]] * chain.words[tokens[-1]]).double().sum()) if tokens else 0.0
@@ -213,11 +209,13 @@ def ends_by_torch(chain: Chain) -> Ends:
         scale = float(chain.log_scale[tokens].sum())
         least = torch.ones(len(tokens))
         least[1:] = torch.ldexp(least[1:], -powers.cpu()).clamp(min=1)
-        wrong = bool((low[tokens].cpu() < LOWEST * least).any())
+        doubtful = bool((smallest[tokens].cpu() < DOUBTFUL.value * least).any())
         possible = z > 0 and scale > -math.inf
         totals.append(z)
+        low.append(bool(tokens) and scale > -math.inf and doubtful)
         log_z.append(float(log_share[tokens].sum()) + scale if possible or not tokens else -math.inf)
-        lost.append(bool(tokens) and scale > -math.inf and (wrong or not z >= LOWEST))
+        lost.append(bool(tokens) and scale > -math.inf and not z >= DOUBTFUL.value)
     in_order = torch.argsort(rows.sentence)
     numbers = [chain.start.new_tensor(each, dtype=torch.float64) for each in (totals, log_z)]
-    return Ends(numbers[0], numbers[1][in_order], torch.tensor(lost, device=chain.start.device)[in_order])
+    marks = [torch.tensor(each, device=chain.start.device) for each in (low, lost)]
+    return Ends(numbers[0], marks[0], numbers[1][in_order], marks[1][in_order])

@@ -13,7 +13,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.kernels.chain_table import Chain
+from rankspace.kernels.chain_table import FLOOR, Chain
 from rankspace.kernels.scales import LEAST_POWER, power_of_two
 
 RANKS = 32  # of a program with the product in it: 128 programs at rank 4096
@@ -72,9 +72,10 @@ def _after_product(
     at = row.to(tl.int64) * rank + ranks
     if FIRST:
         output = tl.load(sums + ranks, mask=exists, other=0.0)
+        output = tl.where(output == 0, 0.0, raised(output, 1.0))  # a start may leave ranks out
     else:
         scale = scale_of(tl.load(top + first_before + place))
-        output = tl.load(sums + place.to(tl.int64) * rank + ranks, mask=exists, other=0.0) * scale
+        output = raised(tl.load(sums + place.to(tl.int64) * rank + ranks, mask=exists, other=0.0) * scale, scale)
     vector = output * tl.load(words + at, mask=exists, other=0.0)
     tl.store(outputs + at, output, mask=exists)
     tl.store(vectors + at, vector.to(vectors.dtype.element_ty), mask=exists)
@@ -93,6 +94,14 @@ def bits_of(number):
 def scale_of(top):
     """2^-k for the largest number of a raw vector, given by its bits."""
     return power_of_two(-tl.maximum((top >> 23) - 126, LEAST_POWER))
+
+
+@triton.jit
+@no_type_check
+def raised(output, scale):
+    """What is below all that underflow could have taken away, raised to that; what is no number stays none."""
+    least = tl.maximum(scale, 1.0) * FLOOR
+    return tl.where(output < least, least, output)
 
 
 def linked_step(chain: Chain, time: int, link: Float[Tensor, "to from"]) -> None:
@@ -176,7 +185,8 @@ def meeting(
 def _store_outputs(sums, vectors, words, outputs, top, place, ranks, first_row, first_before, alive, rank):
     lives = place < alive
     exists = lives[:, None] & (ranks < rank)[None, :]
-    output = sums * scale_of(tl.load(top + first_before + place, mask=lives, other=0))[:, None]
+    scale = scale_of(tl.load(top + first_before + place, mask=lives, other=0))[:, None]
+    output = raised(sums * scale, scale)
     row = first_row + place
     at = row.to(tl.int64)[:, None] * rank + ranks[None, :]
     vector = output * tl.load(words + at, mask=exists, other=0.0)
@@ -189,7 +199,11 @@ def step_by_torch(chain: Chain, time: int, sums: Float[Tensor, "alive rank"] | N
     """What `first_step` (without sums) and `step` must equal."""
     first, alive = chain.rows.first(time), chain.rows.alive(time)
     rows = slice(first, first + alive)
-    output = chain.start.expand(alive, -1) if sums is None else sums * scales_by_torch(chain, time)
+    scales = scales_by_torch(chain, time)
+    output = chain.start.expand(alive, -1) if sums is None else sums * scales
+    least = FLOOR.value * scales.clamp(min=1)
+    kept = ~(output < least) | (output == 0) if sums is None else ~(output < least)
+    output = output.where(kept, least)
     chain.outputs[rows] = output
     vector = output * chain.words[rows]
     chain.vectors[rows] = vector.to(chain.vectors.dtype)

@@ -6,17 +6,22 @@ waits for a maximum over ranks, and nothing is decided on the host.
 
     outputs_1 = start        outputs_t = (vectors_{t-1} link) 2^-k_{t-1}        vectors_t = outputs_t * words_t
 
-with 2^k the power of two above the largest entry of a vector.
+with 2^k the power of two above the largest entry of a vector. What float32 cannot tell from zero is raised, so that
+what is computed is an upper bound; whether it matters `chain_doubt` tells.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 LOWEST = torch.finfo(torch.float32).tiny / torch.finfo(torch.float32).eps  # what is lower has lost more than rounding
+# Of outputs, and times 2^-k of the vector before where that is above one:
+FLOOR = tl.constexpr(2.0**-95)  # lower ones are raised to it; 2^31 products that underflow lose no more
+DOUBTFUL = tl.constexpr(2.0**-74)  # lower ones must not matter (see `chain_doubt`); others are right to rounding
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,11 @@ def new_chain(rows: TokenRows, start: Float[Tensor, "rank"], dtype: torch.dtype)
 
 
 class Ends(NamedTuple):
-    """Of sentences: Z at the scale of the raw vectors by place; log Z and whether it is lost, in the caller's order."""
+    """Of sentences: Z at the scale of the raw vectors and whether outputs are doubtful, by place; log Z and whether it
+    is lost whatever they are, in the caller's order."""
 
     total: Float[Tensor, "batch"]
+    low: Bool[Tensor, "batch"]
     log_z: Float[Tensor, "batch"]
     lost: Bool[Tensor, "batch"]
 

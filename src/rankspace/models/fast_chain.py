@@ -23,7 +23,7 @@ from rankspace.inference.links import Precision, operand
 from rankspace.inference.ragged import Ragged
 from rankspace.models.fast_products import aligned, product, product_into
 from rankspace.models.fast_tables import embedding_gradients, table
-from rankspace.models.fast_vectors import begun, begun_back, rows_of, tensors_of
+from rankspace.models.fast_vectors import begun, begun_back, doubted, rows_of, settled, tensors_of
 
 
 class Settings(NamedTuple):
@@ -31,6 +31,7 @@ class Settings(NamedTuple):
     precision: Precision
     dropout: float
     true_lengths: Int[Tensor, "batch"] | None = None  # in the order of the caller; without them those of the layout
+    doubt: Bool[Tensor, "batch"] | None = None  # the backward pass writes there which were lost after all
 
 
 class Factors(NamedTuple):
@@ -61,7 +62,8 @@ def rank_chain_log_prob(
     seed: Int[Tensor, ""],
     true_lengths: Int[Tensor, "batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-    """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero.
+    """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero. With
+    `true_lengths` nothing waits for the device, and the backward pass may mark more (`Model.padded_log_prob`).
 
     `start` are probabilities; without them the first rank is drawn from the last state's row of U, and nothing leads to
     that state. `log_words` are log-probabilities of the tokens in the order of the layout. Entries of U and V are left
@@ -71,8 +73,10 @@ def rank_chain_log_prob(
     Takes 2 r^2 m flops forward and 8 tokens r m backward, or 4 r^2 m if that is less; keeps U and V.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _RankChain.apply
-    settings = Settings(layout, precision, dropout, true_lengths)
-    return apply(from_states, to_states, ranks, start, log_words, seed, settings)
+    doubt = None if true_lengths is None else torch.zeros_like(true_lengths, dtype=torch.bool)
+    settings = Settings(layout, precision, dropout, true_lengths, doubt)
+    found, lost = apply(from_states, to_states, ranks, start, log_words, seed, settings)
+    return found, lost if doubt is None else doubt
 
 
 class _RankChain(torch.autograd.Function):
@@ -92,6 +96,11 @@ class _RankChain(torch.autograd.Function):
             link, transposed = _link(factors, settings.precision)
             start_ranks = _start(factors, settings.precision)
             chain, ends = _forward(start_ranks, link, transposed, log_words, settings)
+
+            def differentiate(ends: Any, slopes: Tensor) -> Any:
+                return _backward(chain, ends, slopes, link, settings)
+
+            ends = settled(ends, settings.doubt, chain, settings.layout, differentiate)
         ctx.save_for_backward(*factors, link, *tensors_of(chain), *ends)
         ctx.settings, ctx.rows = settings, chain.rows
         ctx.mark_non_differentiable(ends.lost)
@@ -106,7 +115,9 @@ class _RankChain(torch.autograd.Function):
         factors, link = Factors(*tensors[:6]), tensors[6]
         chain, ends = Chain(ctx.rows, *tensors[7:13]), Ends(*tensors[13:])
         with torch.autocast(link.device.type, enabled=False):
-            back = _backward(chain, ends, link, slopes, ctx.settings)
+            back = _backward(chain, ends, slopes, link, ctx.settings)
+            if ctx.settings.doubt is not None:
+                ctx.settings.doubt.logical_or_(doubted(chain, ends, back, slopes, ctx.settings.layout))
             found = _factor_gradients(factors, chain, back, ctx.settings)
         return (*found, back.of_words, None, None)
 
@@ -131,11 +142,14 @@ def _link(factors: Factors, precision: Precision) -> tuple[Float[Tensor, "from t
 
 
 def _start(factors: Factors, precision: Precision) -> Float[Tensor, "rank"]:
-    """s U, summing to one as computed."""
+    """s U, summing to one as computed. What is left out of the row of a start that is a state stays out; no sum over
+    states is zero but by underflow."""
+    from rankspace.kernels.chain_table import FLOOR
+
     if factors.start is None:
         found = factors.to_rank[-1].float()
     else:
-        found = product(factors.start[None], factors.to_rank, precision)[0]
+        found = product(factors.start[None], factors.to_rank, precision)[0].clamp(min=FLOOR.value)
     return found / found.sum()
 
 
@@ -157,7 +171,7 @@ def _forward(
     return chain, ends(chain)
 
 
-def _backward(chain: Any, ends: Any, link: Tensor, slopes: Tensor, settings: Settings) -> Any:
+def _backward(chain: Any, ends: Any, slopes: Tensor, link: Tensor, settings: Settings) -> Any:
     from rankspace.kernels.chain_steps_back import linked_step_back, step_back
 
     found = begun_back(chain, ends, slopes, settings.layout)

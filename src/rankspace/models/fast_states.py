@@ -25,7 +25,7 @@ from rankspace.models.fast_products import aligned, product
 from rankspace.models.fast_sides import Side, both_sides, derivatives, is_worth_it, lost_beside
 from rankspace.models.fast_tables import logit_gradients, portions, table
 from rankspace.models.fast_tall import meet, meet_into
-from rankspace.models.fast_vectors import begun, begun_back, rows_of, tensors_of
+from rankspace.models.fast_vectors import begun, begun_back, doubted, rows_of, settled, tensors_of
 
 
 class Settings(NamedTuple):
@@ -33,6 +33,7 @@ class Settings(NamedTuple):
     precision: Precision
     features: bool  # whether A has the sums of B
     true_lengths: Int[Tensor, "batch"] | None = None
+    doubt: Bool[Tensor, "batch"] | None = None  # as in `fast_chain`
 
 
 class Tables(NamedTuple):
@@ -54,14 +55,19 @@ def state_chain_log_prob(
     settings: Settings,
     seed: Int[Tensor, ""],
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-    """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero.
+    """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero. With
+    true lengths nothing waits for the device, and the backward pass may mark more (`Model.padded_log_prob`).
 
     `start` are probabilities, `log_words` log-probabilities of the tokens in the order of the layout. The embeddings of
     states may be operands of the precision already. Takes 4 tokens m r flops forward, twice that backward; keeps A, B
     and three numbers for each token and state.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _StateChain.apply
-    return apply(from_states, to_states, ranks, start, log_words, seed, settings, torch.is_grad_enabled())
+    lengths = settings.true_lengths
+    doubt = None if lengths is None else torch.zeros_like(lengths, dtype=torch.bool)
+    settings, has_gradients = settings._replace(doubt=doubt), torch.is_grad_enabled()
+    found, lost = apply(from_states, to_states, ranks, start, log_words, seed, settings, has_gradients)
+    return found, lost if doubt is None else doubt
 
 
 class _StateChain(torch.autograd.Function):
@@ -91,6 +97,11 @@ class _StateChain(torch.autograd.Function):
             found = ends(chain)
             if side is not None:
                 found = found._replace(lost=found.lost | lost_beside(chain, side, found, settings.layout))
+
+            def differentiate(ends: Any, slopes: Tensor) -> Any:
+                return _differentiated(chain, ends, slopes, tables, between, side, settings)[0]
+
+            found = settled(found, settings.doubt, chain, settings.layout, differentiate)
         ctx.save_for_backward(*tables, between, *tensors_of(chain), *found, *(side or ()))
         ctx.settings, ctx.rows = settings, rows
         ctx.mark_non_differentiable(found.lost)
@@ -103,13 +114,12 @@ class _StateChain(torch.autograd.Function):
 
         tensors, layout = ctx.saved_tensors, ctx.settings.layout
         tables, between = Tables(*tensors[:5]), tensors[5]
-        chain, ends = Chain(ctx.rows, *tensors[6:12]), Ends(*tensors[12:15])
+        chain, ends = Chain(ctx.rows, *tensors[6:12]), Ends(*tensors[12:16])
+        side = Side(*tensors[16:]) if len(tensors) > 16 else None
         with torch.autocast(between.device.type, enabled=False):
-            if len(tensors) > 15:
-                back, of_between = derivatives(chain, Side(*tensors[15:]), ends, slopes, layout)
-            else:
-                back = begun_back(chain, ends, slopes, layout)
-                of_between = _backward(chain, back, tables, between, ctx.settings)
+            back, of_between = _differentiated(chain, ends, slopes, tables, between, side, ctx.settings)
+            if ctx.settings.doubt is not None:
+                ctx.settings.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
             first = layout.alive[1] if layout.longest else 0
             of_start = back.of_sums[:first].sum(0, dtype=torch.float32)
             before = chain.vectors.index_select(0, layout.previous)  # X
@@ -160,6 +170,22 @@ def _forward(chain: Any, tables: Tables, settings: Settings) -> Float[Tensor, "l
         meet_into(own, chain.vectors[before : before + len(own)], tables.to_rank, settings.precision)
         step(chain, time, meet(own, tables.to_state, settings.precision))
     return between
+
+
+def _differentiated(
+    chain: Any,
+    ends: Any,
+    slopes: Float[Tensor, "batch"],
+    tables: Tables,
+    between: Tensor,
+    side: Side | None,
+    settings: Settings,
+) -> tuple[Any, Float[Tensor, "later rank"]]:
+    """All derivatives for slopes, and those of the vectors over ranks: from the other side where it is known."""
+    if side is not None:
+        return derivatives(chain, side, ends, slopes, settings.layout)
+    back = begun_back(chain, ends, slopes, settings.layout)
+    return back, _backward(chain, back, tables, between, settings)
 
 
 def _backward(

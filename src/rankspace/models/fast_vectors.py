@@ -1,9 +1,10 @@
 """What chains over ranks and chains over states share on their way through kernels."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.inference.ragged import Ragged
@@ -42,6 +43,36 @@ def begun_back(chain: Any, ends: Any, slopes: Float[Tensor, "batch"], layout: Ra
     if chain.rows.longest:
         step_back(chain, found, chain.rows.longest - 1, None)
     return found
+
+
+def settled(
+    ends: Any,
+    doubt: Bool[Tensor, "batch"] | None,
+    chain: Any,
+    layout: Ragged,
+    differentiate: Callable[[Any, Tensor], Any],
+) -> Any:
+    """The ends with the sentences among the lost whose low outputs matter. `doubt`, where it is given, begins with
+    those that are lost already: the rest is for the backward pass to add, and nothing waits for the device. Otherwise
+    `differentiate`, which gives derivatives for slopes, is asked at once if there is need."""
+    if doubt is not None:
+        doubt.copy_(ends.lost)
+        return ends
+    if ends.low.is_cuda and torch.cuda.is_current_stream_capturing():  # nothing can be asked there
+        return ends._replace(lost=ends.lost | layout.in_callers_order(ends.low))
+    if not bool(ends.low.any()):
+        return ends
+    slopes = torch.ones_like(ends.log_z)
+    return ends._replace(lost=ends.lost | doubted(chain, ends, differentiate(ends, slopes), slopes, layout))
+
+
+def doubted(chain: Any, ends: Any, back: Any, slopes: Float[Tensor, "batch"], layout: Ragged) -> Bool[Tensor, "batch"]:
+    """Sentences of whose probability too much passes through low outputs, by the derivatives for slopes."""
+    from rankspace.kernels.chain_doubt import TOLERANCE, doubts
+
+    found = doubts(chain, back.of_sums, ends.low, layout.token_place, layout.previous)
+    fine = found <= TOLERANCE * counted_slopes(ends, slopes, layout).abs()
+    return layout.in_callers_order(~fine)  # nor is what is NaN
 
 
 def counted_slopes(ends: Any, slopes: Float[Tensor, "batch"], layout: Ragged) -> Float[Tensor, "batch"]:
