@@ -34,13 +34,21 @@ Form = Literal["features", "tables"]
 FORMS: list[Form] = ["features", "tables"]
 
 
-def new_lhmm(form: Form, states: int, rank: int, size: int = 8, dropout: float = 0.0, scale: float = 1.0) -> NeuralLHMM:
+def new_lhmm(
+    form: Form,
+    states: int,
+    rank: int,
+    size: int = 8,
+    dropout: float = 0.0,
+    scale: float = 1.0,
+    of_words: float = 1.0,
+) -> NeuralLHMM:
     torch.manual_seed(states + rank)
     model = NeuralLHMM(VOCABULARY, states, rank, size, form, dropout)
     with torch.no_grad():
         model.ranks.normal_().mul_(scale)
-        model.emission.words.weight.mul_(scale)
-        model.emission.words.bias.normal_().mul_(scale)
+        model.emission.words.weight.mul_(of_words)
+        model.emission.words.bias.normal_().mul_(of_words)
     return model.to(DEVICE)
 
 
@@ -92,11 +100,11 @@ def test_ranks_are_left_out_in_training(form: Form) -> None:
 
 def test_peaked_parameters_are_right_or_redone() -> None:
     lengths = (6, 3, 12)
-    model, words = new_lhmm("features", 30, 12, scale=40.0), random_words(lengths)
+    model, words = new_lhmm("features", 30, 12, scale=40.0, of_words=40.0), random_words(lengths)
     log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
     assert bool(lost.any())
     model.options = {"backend": "triton"}
-    expected = new_lhmm("features", 30, 12, scale=40.0).double().log_prob(words, lengths)
+    expected = new_lhmm("features", 30, 12, scale=40.0, of_words=40.0).double().log_prob(words, lengths)
     torch.testing.assert_close(model.log_prob(words, lengths), expected, rtol=1e-3, atol=1e-3, check_dtype=False)
     assert all(bool(each.isfinite().all()) for each in gradients(model, log_p).values())
 
@@ -175,10 +183,10 @@ def test_peaked_parameters_from_both_sides_are_right_or_lost(monkeypatch: pytest
     for module in (fast_sides, fast_tall):
         monkeypatch.setattr(module, "is_tall", lambda *_: True)
     lengths = (6, 3, 9, 1)
-    model, words = new_lhmm("features", 30, 12, scale=scale), random_words(lengths)
+    model, words = new_lhmm("features", 30, 12, scale=scale, of_words=scale), random_words(lengths)
     log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
     assert bool(lost.any()) == (scale > 10)
-    double = new_lhmm("features", 30, 12, scale=scale).double()
+    double = new_lhmm("features", 30, 12, scale=scale, of_words=scale).double()
     expected = double.log_prob(words, lengths)
     limit = 1e-6 * scale**2 * expected.abs()  # logits themselves are rounded in float32
     assert bool((lost | ((log_p - expected).abs() <= limit)).all())

@@ -73,8 +73,8 @@ def _later(table: Tensor, rows: Any, time: int) -> Tensor:
 
 
 def lost_beside(chain: Any, side: Side, ends: Any, layout: Ragged) -> Bool[Tensor, "batch"]:
-    """Possible sentences with a word whose mass is too low: as for outputs (`inference.chain.range_check`), what is
-    dropped on the way to b is at most tiny times the scale of the b after, and so is its share of x * b."""
+    """Possible sentences with a word whose mass is too low: what is dropped on the way to b is at most tiny times the
+    scale of the b after (as in `inference.chain.range_check`), and so is its share of x * b."""
     from rankspace.kernels.chain_table import LOWEST
 
     left = chain.rows.length.index_select(0, layout.token_place) - layout.token_time
