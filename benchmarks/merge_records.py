@@ -3,8 +3,8 @@
     python benchmarks/merge_records.py OUT.json RECORD.json ... [--note TEXT]
 
 Rows come in the order of the table, runs in that of their seeds. Where two records have the same run the one that is
-further on counts, and of equals the later file's. Statistics are computed anew. OUT may be among the records. --note
-takes the place of those of the records.
+further on counts, and of equals the later file's. Statistics are computed anew, titles and planned seeds are those of
+the table as it is. OUT may be among the records. --note takes the place of those of the records.
 """
 
 import argparse
@@ -30,11 +30,11 @@ def merged(records: list[Record]) -> Record:
     if len({record["quick"] for record in records}) != 1:
         raise SystemExit("some of these records are of --quick and some are not; give one kind.")
     table = load_table(names.pop())
-    targets = {row.name: table.target_of(row) for row in table.rows}
-    order = list(targets)
+    of_name = {row.name: row for row in table.rows}
+    order = list(of_name)
     rows: dict[tuple[str, str], Record] = {}
     for row in (row for record in records for row in record["rows"]):
-        if row["name"] not in targets:
+        if row["name"] not in of_name:
             raise SystemExit(f"{table.name} has no row {row['name']!r}; leave it out, or give it the name it has.")
         key = row["name"], row["data"]
         before = rows.get(key, {**row, "runs": []})
@@ -43,10 +43,12 @@ def merged(records: list[Record]) -> Record:
         rows[key] = {**row, "runs": _runs(before["runs"], row["runs"])}
     found = sorted(rows.values(), key=lambda row: (order.index(row["name"]), row["data"]))
     for row in found:
-        row["statistics"] = of_runs(row["runs"], targets[row["name"]])
+        own = of_name[row["name"]]
+        row |= {"title": own.title, "about": own.about, "planned_seeds": list(own.seeds)}
+        row["statistics"] = of_runs(row["runs"], table.target_of(own))
     data = {name: card for record in records for name, card in record["data"].items()}
     notes = dict.fromkeys(record["note"] for record in records if record["note"])
-    return {**records[-1], "note": " ".join(notes), "data": data, "rows": found}
+    return {**records[-1], "title": table.title, "note": " ".join(notes), "data": data, "rows": found}
 
 
 def _runs(one: list[Record], other: list[Record]) -> list[Record]:

@@ -34,7 +34,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("name", "row", "splits"),
     [
-        ("hmm-table2", "recipe-betas", ["valid", "test"]),
+        ("hmm-table2", "recipe-xavier", ["valid", "test"]),
         ("hmm-table3", "states-12", ["valid", "test"]),
         ("pcfg-table1", "rank-pcfg-likelihood", ["valid", "test", "all", "held-out", "text-test"]),
         ("pcfg-figure6", "preterminals-1000", ["valid", "test", "all", "held-out", "text-test"]),
@@ -71,7 +71,7 @@ def test_scores_are_those_of_the_best_checkpoint(tmp_path: Path) -> None:
 
 def test_a_stopped_row_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     """Every call has time for one step, and for no other run after the one that it ends."""
-    rows = ("recipe-14", "lhmm-14")
+    rows = ("best-14", "lhmm-14")
     asked = request(tmp_path / "stopped", "hmm-table2", *rows)
     whole = run_table(request(tmp_path / "whole", "hmm-table2", *rows)).record
     first = run_table(asked, minutes=1e-9)

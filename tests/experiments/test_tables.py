@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from rankspace.bench import gpu_rows
 from rankspace.errors import FormatError, RankspaceError
 from rankspace.experiments import load_table, table_names, tables
 from rankspace.experiments.toy import NUM_SENTENCES, toy_row
 from rankspace.models import MODELS
-from rankspace.training import preset_names
+from rankspace.training import load_preset, preset_names
 
 NAMES = ("craft-small", "hmm-recipe", "hmm-table2", "hmm-table3", "pcfg-figure6", "pcfg-table1", "precision")
 ROWS = [(table, row.name) for table in NAMES for row in load_table(table).rows]
@@ -64,18 +65,28 @@ class TestWhatTheIssueAsksFor:
         assert [row.seeds for row in found] == [(1, 2, 3, 4)] * 2
         assert [row.config.model.settings["states"] for row in found] == [2**14, 2**15]
 
-    def test_the_recipe(self) -> None:
-        config = row_of("hmm-table2", "recipe-14").config
-        optimiser = config.optimiser
-        assert (optimiser.name, optimiser.learning_rate, optimiser.beta1, optimiser.beta2) == ("adamw", 3e-3, 0.9, 0.99)
-        assert (config.batches.max_tokens, optimiser.clip, config.run.epochs) == (1024, 5.0, 32)
-        assert (config.schedule.name, config.model.settings["start"]) == ("cosine", "ranks")
+    def test_the_recipe_is_the_preset_and_among_the_ingredients(self) -> None:
+        config = row_of("hmm-table2", "best-14").config
+        assert config == load_preset("best-hmm")
+        assert not row_of("hmm-recipe", "normal-rate-5-decay-size-512").config.differences(config)
 
     def test_every_ingredient_of_the_recipe_has_an_ablation(self) -> None:
-        whole = row_of("hmm-table2", "recipe-14")
-        without = [row for row in load_table("hmm-table2").rows if row.ablation_of == whole.name]
-        changed = {key for row in without for key in row.config.differences(whole.config)}
-        assert set(whole.changes) - {"optimiser.name", "optimiser.clip", "run.epochs"} <= changed
+        """There are rows that differ in it alone, or in it and what goes with it."""
+        rows = {row.name: row for row in load_table("hmm-recipe").rows}
+        pairs = [row.config.differences(rows[row.ablation_of].config) for row in rows.values() if row.ablation_of]
+        changed = {key for each in pairs for key in each}
+        assert set(load_preset("best-hmm").differences(load_preset("paper-hmm"))) <= changed
+        assert all(len(each) <= 2 for each in pairs)
+
+    def test_precisions_have_runs_of_every_model_of_the_benchmark(self) -> None:
+        """In the precision of its row there and in "highest", otherwise the same."""
+        rows = {row.name: row for row in load_table("precision").rows}
+        pairs = {(row.config.model.name, row.config.run.precision) for row in rows.values() if row.ablation_of}
+        assert pairs == {(row.model, row.precision) for row in gpu_rows.ROWS if row.precision != "highest"}
+        for row in rows.values():
+            whole = row if row.ablation_of is None else rows[row.ablation_of]
+            assert whole.config.run.precision == "highest"
+            assert set(row.config.differences(whole.config)) <= {"run.precision"}
 
     def test_baselines(self) -> None:
         rows = {row.name: row.config.model for row in load_table("hmm-table2").rows}
