@@ -5,6 +5,7 @@
 The plot docs/performance.png needs matplotlib. A block whose record does not exist is left empty; no figure is typed.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -163,15 +164,33 @@ def training_text(run: dict[str, Any]) -> str:
 def growth(found: dict[str, Any]) -> str:
     """The plot, and the same as tables."""
     parts = [f"![Time of a training step against length, rank and batch]({PLOT.name})\n"] if found["sweeps"] else []
-    for varied, points in found["sweeps"].items():
-        right = [point for point in points if not point["wrong"]]
+    for varied, right in measured(found).items():
         values, times = ([f"{point[key]:{form}}" for point in right] for key, form in SHOWN)
         parts.append(
             f"| {AXES[varied]} | {' | '.join(values)} |\n| --- |{' --- |' * len(right)}\n| ms | {' | '.join(times)} |\n"
         )
+        if len(right) > 1:
+            parts.append(GROWTH.format(first=values[-2], last=values[-1], power=last_power(right)))
     return "\n".join(parts)
 
 
+def measured(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The right points of each sweep; to lengths belongs the row of long sentences in the same number."""
+    sweeps = {varied: [point for point in points if not point["wrong"]] for varied, points in found["sweeps"].items()}
+    for row in found["rows"]:
+        if row["name"] == LONG and not row["wrong"] and "length" in sweeps:
+            sweeps["length"].append({**row, "value": max(row["lengths"])})
+    return sweeps
+
+
+def last_power(points: list[dict[str, Any]]) -> float:
+    """With which power of the size that was varied the time grows between the two largest."""
+    one, other = points[-2:]
+    return math.log(other["milliseconds"] / one["milliseconds"]) / math.log(other["value"] / one["value"])
+
+
+GROWTH = "From {first} to {last} time grows with the power {power:.2f} of that.\n"
+LONG = "length-200"  # 16 sentences, as in the sweep
 SHOWN = (("value", "d"), ("milliseconds", ".2f"))
 
 
@@ -222,16 +241,15 @@ def draw(sweeps: dict[str, list[dict[str, Any]]], file: Path) -> None:
     from matplotlib import pyplot
 
     figure, places = pyplot.subplots(1, len(sweeps), figsize=(9, 2.8), sharey=True, squeeze=False)
-    for place, (varied, points) in zip(places[0], sweeps.items(), strict=True):
-        right = [point for point in points if not point["wrong"]]
+    for place, (varied, right) in zip(places[0], sweeps.items(), strict=True):
         values = [point["value"] for point in right]
         place.loglog(values, [point["milliseconds"] for point in right], marker="o", color="#2b6cb0")
         place.set_xticks(values, [str(value) for value in values], minor=False)
+        place.set_yticks([5, 10, 20, 40, 60], ["5", "10", "20", "40", "60"])
         place.minorticks_off()
         place.set_xlabel(AXES[varied])
         place.grid(alpha=0.3)
     places[0][0].set_ylabel("ms of a training step")
-    places[0][0].yaxis.set_major_formatter("{x:g}")
     figure.tight_layout()
     figure.savefig(file, dpi=110)
     pyplot.close(figure)
@@ -242,7 +260,7 @@ def main() -> None:
         page.write_text(with_blocks(page.read_text(encoding="utf-8")), encoding="utf-8")
     found = pages.record(RESULTS, RECORD)
     if found is not None and found["sweeps"]:
-        draw(found["sweeps"], PLOT)
+        draw(measured(found), PLOT)
 
 
 if __name__ == "__main__":

@@ -202,10 +202,14 @@ class TestErrors:
 
     def test_lack_of_memory_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def no_memory(*_: object) -> None:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.50 GiB.")
 
         monkeypatch.setattr(gpu_step, "errors", no_memory)
-        assert gpu_step.measure(small(ROW["tn-pcfg"]), CPU, 1) == {"wrong": "out of memory"}
+        told = (
+            "not enough memory for 3 sentences of up to 5 words (rank 9, float64): it takes about 68.6 kB, and 3.8 GB "
+            "more could not be had; give a device with more memory"
+        )
+        assert gpu_step.measure(small(ROW["tn-pcfg"]), CPU, 1) == {"wrong": told}
 
     def test_other_errors_are_not_hidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(*_: object) -> None:
@@ -411,6 +415,7 @@ class TestPages:
     def record(self) -> dict[str, Any]:
         points = [{**made_up(milliseconds=2.0**place), "value": 10 * 2**place} for place in range(3)]
         peaked = made_up(row=ROW["rank-hmm-highest"], peaked_error=1e-4, peaked_lost=3)
+        long = made_up(row=ROW["length-200"], milliseconds=100.0)
         device = {"fp32": 50.0, "tf32": 400.0, "bf16": 800.0, "copy": 4.0}
         about = {"device": "GPU", "date": "today", "torch": "2", "triton": "3", "commit": "c"}
         parse = {"sentences": 3, "words": 9, "wrong": "", "seconds": 1.0, "limit_seconds": 3.0, "precision": "high"}
@@ -418,7 +423,7 @@ class TestPages:
         return {
             **about,
             "rates": device,
-            "rows": [made_up(), made_up(row=ROW["lhmm"], wrong="out of memory"), peaked],
+            "rows": [made_up(), made_up(row=ROW["lhmm"], wrong="out of memory"), peaked, long],
             "sweeps": {"length": points, "batch": [*points, {"wrong": "out of memory", "value": 99}]},
             "parse": {**parse, "marginal_error": 1e-3},
             "training": [{"model": "rank-pcfg", "precision": "high", "wrong": "", "num_again": 4, **run}],
@@ -442,12 +447,16 @@ class TestPages:
             "**1.00 s**, at most 3;",
             "1.10 times as long, at most 1.15; 4 sentences were done again.",
             "| ms | 1.00 | 2.00 | 4.00 |",
+            "| words in a sentence | 10 | 20 | 40 | 200 |\n",
+            "| ms | 1.00 | 2.00 | 4.00 | 100.00 |\n",
+            "From 40 to 200 time grows with the power 2.00 of that.",
+            "From 20 to 40 time grows with the power 1.00 of that.",
         ):
             assert expected in text
 
     def test_plot(self, pages: dict[str, Any], tmp_path: Path) -> None:
         pytest.importorskip("matplotlib", reason="needs matplotlib")
-        pages["draw"](self.record()["sweeps"], tmp_path / "plot.png")
+        pages["draw"](pages["measured"](self.record()), tmp_path / "plot.png")
         assert 5_000 < (tmp_path / "plot.png").stat().st_size < 200_000
 
     def test_tables_have_as_many_cells_in_every_line(self, pages: dict[str, Any]) -> None:

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from rankspace.errors import RankspaceError, is_lack_of_memory
-from rankspace.training.machine import enough_memory
+from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory
+from rankspace.models import create
+from rankspace.training.machine import EVALUATION_LIMITS, enough_memory
 
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has"
 INVALID = "CUDA error: operation failed due to a previous error during capture"
@@ -56,18 +57,51 @@ def test_other_errors_do_not() -> None:
 
 
 def test_a_step_whose_capture_lacks_memory_is_told_with_the_batch() -> None:
-    with pytest.raises(RankspaceError) as caught, enough_memory(7, [(16, 40), (2, 50)]):
-        raise raised(RuntimeError(OUT_OF_MEMORY), RuntimeError(INVALID))
+    """With the size that the first error asked for, which is the one that capturing hid."""
+    model = create("direct", vocabulary=20, of="rank-pcfg", nonterminals=3, preterminals=4, rank=5)
+    last = raised(RuntimeError(OUT_OF_MEMORY), RuntimeError(INVALID))
+    with pytest.raises(NotEnoughMemoryError) as caught, enough_memory("step 7", model, [(16, 40), (2, 50)]):
+        raise last
+    assert caught.value.__cause__ is last
     assert str(caught.value) == (
-        "train: step 7: not enough memory for 16 sentences of up to 40 words; lower batches.max_sentences, "
-        "batches.max_tokens or batches.max_length, or the sizes of the model."
+        "train: step 7: not enough memory for 16 sentences of up to 40 words (rank 5, float32): it takes about 831.8 "
+        "kB, and 3.8 GB more could not be had; lower batches.max_sentences, batches.max_tokens, batches.max_length or "
+        "model.rank."
+    )
+
+
+def test_a_lack_that_was_told_is_told_once_more_with_its_origin() -> None:
+    model, first = create("direct", vocabulary=20, of="hmm", states=3), RuntimeError(OUT_OF_MEMORY)
+    told = NotEnoughMemoryError("HMM.log_prob: not enough memory.")
+    told.__cause__ = first
+    assert is_lack_of_memory(told)
+    with (
+        pytest.raises(NotEnoughMemoryError) as caught,
+        enough_memory("evaluation", model, [(1, 40)], EVALUATION_LIMITS, learns=False),
+    ):
+        raise told
+    assert caught.value.__cause__ is first
+    assert str(caught.value) == (
+        "train: evaluation: not enough memory for a sentence of 40 words (3 states, float32): it takes about 2.3 kB, "
+        "and 3.8 GB more could not be had; lower evaluation.max_tokens, evaluation.max_length or model.states."
+    )
+
+
+def test_a_model_of_ones_own_is_told_without_a_size() -> None:
+    model = create("direct", vocabulary=20, of="hmm", states=3)
+    model.settings = {**model.settings, "of": "mine"}
+    with pytest.raises(NotEnoughMemoryError) as caught, enough_memory("step 1", model, [(2, 3)]):
+        raise MemoryError
+    assert str(caught.value) == (
+        "train: step 1: not enough memory for 2 sentences of up to 3 words (float32); lower batches.max_sentences, "
+        "batches.max_tokens, batches.max_length or the sizes of the model."
     )
 
 
 def test_a_capture_that_fails_otherwise_is_left_as_it_is() -> None:
     with (
         pytest.raises(RuntimeError, match=INVALID),
-        enough_memory(1, [(1, 1)]),
+        enough_memory("step 1", create("direct", vocabulary=2), [(1, 1)]),
         capture(RuntimeError(INVALID)),
     ):
         raise RuntimeError("size mismatch")

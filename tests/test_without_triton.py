@@ -15,7 +15,15 @@ from rankspace.errors import RankspaceError
 from rankspace.models import create
 
 torch.manual_seed(0)
-chosen = {"rank-pcfg": {"nonterminals": 3, "preterminals": 4, "rank": 3}, "rank-hmm": {"states": 5, "rank": 3}}
+tree, chain = {"nonterminals": 3, "preterminals": 4}, {"states": 5, "rank": 3}
+chosen = {
+    "rank-pcfg": {**tree, "rank": 3},
+    "tn-pcfg": {**tree, "rank": 3},
+    "simple-pcfg": tree,
+    "n-pcfg": tree,
+    "rank-hmm": chain,
+    "lhmm": chain,
+}
 for name, sizes in chosen.items():
     model = create(name, vocabulary=7, size=4, **sizes).eval()
     losses = {}
@@ -70,7 +78,8 @@ def test_importing_it_fails_there(tmp_path: Path) -> None:
 
 def test_models_run_in_torch_and_say_why(tmp_path: Path) -> None:
     reason = "backend is 'triton', but triton is not installed; give backend='auto'."
-    assert printed_without_triton(MODEL, tmp_path) == [f"RankSpacePCFG: {reason}", f"rank-hmm: {reason}"]
+    refusing = ("RankSpacePCFG", "RankSpacePCFG", "SimplePCFG", "n-pcfg", "rank-hmm", "lhmm")
+    assert printed_without_triton(MODEL, tmp_path) == [f"{name}: {reason}" for name in refusing]
 
 
 @pytest.mark.parametrize(("code", "expected"), [(TRAINING, ["True"]), (MODULES, [])], ids=["training", "modules"])

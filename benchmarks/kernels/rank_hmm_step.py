@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rankspace.bench.device_clock import captured, median_ms, rates
+from rankspace.bench.measurement import circumstances
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import ragged
 from rankspace.models import fast_chain, fast_emission, fast_rank_hmm
@@ -252,8 +253,7 @@ def main() -> None:
         records.append(record)
         torch.cuda.empty_cache()
     if given.output:
-        device = torch.cuda.get_device_name()
-        whole = {"device": device, "torch": torch.__version__, "limits": limits, "cases": records}
+        whole = {**circumstances(GPU), "limits": limits, "cases": records}
         given.output.write_text(json.dumps(whole, indent=1) + "\n")
     if any("wrong" in record for record in records):
         raise SystemExit("some results are wrong")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rankspace.bench.device_clock import Rate, captured, median_ms, rates
+from rankspace.bench.measurement import circumstances
 from rankspace.inference.links import DenseLink, Precision
 from rankspace.inference.ragged import ragged
 from rankspace.inference.tree.engine import log_z
@@ -170,8 +171,7 @@ def main() -> None:
         )
         torch.cuda.empty_cache()
     if given.output:
-        device = torch.cuda.get_device_name()
-        whole = {"device": device, "torch": torch.__version__, "limits": limits, "cases": records}
+        whole = {**circumstances(GPU), "limits": limits, "cases": records}
         given.output.write_text(json.dumps(whole, indent=1) + "\n")
 
 

@@ -19,6 +19,7 @@ import torch
 from tree_chart import CASES, GPU, Case, random_inputs, step
 
 from rankspace.bench.device_clock import captured, median_ms, rates
+from rankspace.bench.measurement import circumstances
 from rankspace.inference.tree import triton_engine
 from rankspace.kernels import tree_outside, tree_splits, tree_tiles, tree_tops
 
@@ -141,7 +142,7 @@ def main() -> None:
             print(f"{case.name:9}{name:34}{shown}", flush=True)
             torch.cuda.empty_cache()
     if given.output:
-        whole_record = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "limits": limits}
+        whole_record = {**circumstances(GPU), "limits": limits}
         given.output.write_text(json.dumps(whole_record | {"variants": records}, indent=1) + "\n")
 
 

@@ -25,6 +25,11 @@ class DivergenceError(RankspaceError):
     """A sum-product that is infinite, or that the iteration could not bring to the promised accuracy."""
 
 
+class NotEnoughMemoryError(RankspaceError):
+    """A batch that memory does not hold: the message gives its sizes, about how much it takes, and what to reduce. What
+    torch said is its cause."""
+
+
 class MissingExtraError(RankspaceError):
     """An optional dependency that is not installed: the message gives the command that installs it."""
 
@@ -36,11 +41,16 @@ def is_lack_of_memory(error: BaseException) -> bool:
     An error of torch that took the place of such a one tells of it too: a CUDA graph whose capture ran out of memory
     cannot be ended, and raises that.
     """
-    if isinstance(error, MemoryError):
+    if isinstance(error, (MemoryError, NotEnoughMemoryError)):
         return True
     if not isinstance(error, RuntimeError):
         return False
     if any(words in str(error) for words in ("out of memory", "allocate memory", "not enough memory")):
         return True
-    replaced = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    replaced = replaced_by(error)
     return replaced is not None and is_lack_of_memory(replaced)
+
+
+def replaced_by(error: BaseException) -> BaseException | None:
+    """The error in whose place another was raised."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)

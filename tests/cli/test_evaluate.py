@@ -123,10 +123,10 @@ class TestModels:
     def test_a_sentence_that_memory_does_not_hold(
         self, command: Run, grammar: str, data: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("rankspace.cli.memory.memory", lambda device: 300)
+        monkeypatch.setattr("rankspace.cli.memory.memory", lambda device: 500)
         ran = command("evaluate", grammar, data)
-        message = "the chart of 5 words takes 0.0 GB at least, and there are 0.0; divide the sentence, or leave it out."
-        assert ran == (2, "", f"error: {data}: test sentence 1: {message}\n")
+        message = "the chart of 5 words takes 1.0 kB at least, and there are 0.5 kB; divide the sentence, or leave it"
+        assert ran == (2, "", f"error: {data}: test sentence 1: {message} out.\n")
         assert command("evaluate", grammar, data, "--max-length", "2").code == 0
 
 

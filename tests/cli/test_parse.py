@@ -217,14 +217,18 @@ class TestMistakes:
 
         monkeypatch.setattr(Trained, "posed", posed)
         ran = command("parse", grammar, given="the dog\nthe dog sees\n")
-        message = "line 2: not enough memory for 3 words; lower --max-tokens, or leave long sentences out."
+        message = (
+            "line 2: not enough memory for 2 sentences of up to 3 words (rank 5, float32): it takes about 2.2 kB; "
+            "lower --max-tokens, or leave long sentences out."
+        )
         assert ran == (2, "", f"error: standard input: {message}\n")
 
     def test_a_chart_larger_than_all_memory(self, command: Run, grammar: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("rankspace.cli.memory.memory", lambda device: 3 * 10**8)
         Path("long").write_text("the dog\n" + "the dog " * 2500 + "\n")
         message = (
-            "the chart of 5000 words takes 0.3 GB at least, and there are 0.3; divide the sentence, or leave it out."
+            "the chart of 5000 words takes 500.3 MB at least, and there are 300.0 MB; divide the sentence, or leave it "
+            "out."
         )
         assert command("parse", grammar, "long") == (2, "", f"error: long: line 2: {message}\n")
         assert command("score", grammar, "long") == (2, "", f"error: long: line 2: {message}\n")

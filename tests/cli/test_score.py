@@ -4,11 +4,13 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rankspace
 from cli.tiny_runs import NO_RUN, Run
+from rankspace.distributions import HMM
 from rankspace.evaluation import chain_perplexity, tree_perplexity
 
 TEXT = "The dog sees the cat\n\ndog\nthe never\nthe dog\n"
@@ -93,3 +95,30 @@ def test_words_of_a_treebank(command: Run, chain: str) -> None:
 def test_mistakes(command: Run, chain: str, arguments: list[str], message: str) -> None:
     ran = command("score", *(chain if each == "CHAIN" else each for each in arguments))
     assert ran == (2, "", f"error: {message}\n")
+
+
+def test_a_sentence_whose_vectors_memory_does_not_hold(
+    command: Run, chain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankspace.cli.memory.memory", lambda device: 10**6)
+    Path("long").write_text("the dog\n" + "the dog " * 20_000 + "\n")
+    message = (
+        "the vectors of 40000 words take 1.3 MB at least, and there are 1.0 MB; divide the sentence, or leave it out."
+    )
+    assert command("score", chain, "long") == (2, "", f"error: long: line 2: {message}\n")
+    assert command("score", chain, "long", "--surprisal") == (2, "", f"error: long: line 2: {message}\n")
+
+
+def test_a_batch_that_memory_does_not_hold(command: Run, chain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the batches the one that takes most; <eos> counts."""
+
+    def greedy(self: HMM, *_: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000 bytes.")
+
+    monkeypatch.setattr(HMM, "_log_z", greedy)
+    ran = command("score", chain, "--max-tokens", "9", given="the dog\nthe dog sees the cat\nthe cat\n")
+    message = (
+        "line 2: not enough memory for a sentence of 6 words (4 states, float32): it takes about 1.0 kB, and 8.0 kB "
+        "more could not be had; lower --max-tokens, or leave long sentences out."
+    )
+    assert ran == (2, "", f"error: standard input: {message}\n")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from rankspace.errors import RankspaceError
+from rankspace.errors import NotEnoughMemoryError, RankspaceError
 from rankspace.experiments import side_by_side
 from rankspace.experiments.jobs import Request, plan
 from rankspace.experiments.runner import Runner, run_table
@@ -67,13 +67,16 @@ def die(*_: Any) -> None:
     os._exit(7)
 
 
-def test_memory_that_others_take_is_no_failure_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [MemoryError(), NotEnoughMemoryError("train: step 1: not enough memory.")])
+def test_memory_that_others_take_is_no_failure_of_a_run(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = request(tmp_path, rows=ROWS[:1])
     run_table(asked, minutes=1e-6)
     [job] = plan(asked).jobs
 
     def greedy(*_: Any, **__: Any) -> None:
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr("rankspace.experiments.runner.train", greedy)
     with pytest.raises(RankspaceError) as caught:

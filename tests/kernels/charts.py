@@ -3,7 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -18,6 +20,20 @@ from rankspace.kernels.tree_words import lay_words_by_torch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 NUM_WORDS = 6
+SMALL = 3  # a rank that Python runs kernels of soon
+
+
+def in_dtypes(ranks: Sequence[int]) -> list[Any]:
+    """Ranks in float32, and in bfloat16: without a GPU the small one alone."""
+    here = [(rank, torch.float32) for rank in ranks] + [(SMALL, torch.bfloat16)]
+    there = [pytest.param(rank, torch.bfloat16, marks=pytest.mark.gpu) for rank in ranks if rank != SMALL]
+    return [*here, *there]
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """How far apart two sums may be, relative to them, that were computed in float32, in another order, and rounded to
+    a dtype: one place of bfloat16, of which Triton's interpreter cuts off where a GPU rounds."""
+    return 2.0**-7 if dtype == torch.bfloat16 else 1e-5
 
 
 def random_inputs(rank: int, peak: float = 1.0, seed: int = 0) -> TreeInputs:
@@ -55,27 +71,38 @@ def with_mass(inputs: TreeInputs, seed: int = 0) -> TreeInputs:
     return replace(inputs, mass=(0.8 + 0.4 * torch.rand(inputs.rank, generator=generator)).to(DEVICE))
 
 
-def empty_chart(rank: int, sentences: Sentences, log_weights: Tensor | None, mass: Tensor | None = None) -> Chart:
+def empty_chart(
+    rank: int,
+    sentences: Sentences,
+    log_weights: Tensor | None,
+    mass: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Chart:
     """Nothing is written to it but NaN."""
     split = None if log_weights is None else SpanWeights.split(log_weights)
     weights = None if split is None else Weights(split.factor, split.power)
     inverse_mass = None if mass is None else torch.nn.functional.pad(1 / mass, (0, padded(rank) - rank))
-    chart = new_chart(span_rows(sentences.layout), rank, weights, inverse_mass=inverse_mass)
+    chart = new_chart(span_rows(sentences.layout), rank, weights, dtype, inverse_mass)
     chart.children.fill_(math.nan)
     chart.alpha.fill_(math.nan)
     chart.partial_base.fill_(12345)
     return chart
 
 
-def filled_chart(inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None = None) -> Chart:
+def filled_chart(
+    inputs: TreeInputs,
+    sentences: Sentences,
+    log_weights: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Chart:
     """The inside pass by the twins."""
-    chart, rank = empty_chart(inputs.rank, sentences, log_weights, inputs.mass), inputs.rank
+    chart, rank = empty_chart(inputs.rank, sentences, log_weights, inputs.mass, dtype), inputs.rank
     lay_words_by_torch(chart, inputs.words, sentences.token_word)
     for width in range(2, chart.rows.longest + 1):
         split_sums_by_torch(chart, width)
-        found = inputs.link.apply(chart.alpha[chart.rows.wide(width)][:, :rank]).unflatten(1, (2, rank))
+        found = inputs.link.apply(chart.alpha[chart.rows.wide(width)][:, :rank].float()).unflatten(1, (2, rank))
         chart.children[chart.rows.spans(width)] = 0
-        chart.children[chart.rows.spans(width), :, :rank] = found
+        chart.children[chart.rows.spans(width), :, :rank] = found.to(dtype)
     return chart
 
 

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("triton", reason="needs triton")
 
-from kernels.charts import DEVICE
+from kernels.charts import DEVICE, in_dtypes, rounding
 from rankspace.inference.ragged import ragged
 from rankspace.kernels.chain_doubt import doubts, doubts_by_torch
 from rankspace.kernels.chain_ends import (
@@ -67,9 +67,9 @@ def shortened(chain: Chain, lengths: tuple[int, ...]) -> Chain:
     return replace(chain, rows=replace(chain.rows, length=length))
 
 
-def padded_chain(rank: int) -> Chain:
+def padded_chain(rank: int, dtype: torch.dtype = torch.float32) -> Chain:
     lengths = TRUE_LENGTHS[rank]
-    return shortened(filled_chain(rank, (max(lengths),) * len(lengths)), lengths)
+    return shortened(filled_chain(rank, (max(lengths),) * len(lengths), dtype), lengths)
 
 
 def up_to(chain: Chain, time: int) -> Chain:
@@ -85,8 +85,9 @@ def up_to(chain: Chain, time: int) -> Chain:
 
 def same_time(found: Chain, expected: Chain, time: int) -> None:
     rows = slice(expected.rows.first(time), expected.rows.first(time) + expected.rows.alive(time))
+    off = rounding(found.vectors.dtype)
     torch.testing.assert_close(found.outputs[rows], expected.outputs[rows], **CLOSE)
-    torch.testing.assert_close(found.vectors[rows].float(), expected.vectors[rows].float(), **CLOSE)
+    torch.testing.assert_close(found.vectors[rows], expected.vectors[rows], rtol=off, atol=0.0)
     assert bool(((found.top[rows] - expected.top[rows]).abs() < 256).all())  # units in the last place
 
 
@@ -103,16 +104,16 @@ def test_words(rank: int) -> None:
     assert not bool(found.words[1].any())
 
 
-@pytest.mark.parametrize("rank", RANKS)
-def test_steps(rank: int) -> None:
-    expected, link = filled_chain(rank, LENGTHS[rank]), random_link(rank)
+@pytest.mark.parametrize(("rank", "dtype"), in_dtypes(RANKS))
+def test_steps(rank: int, dtype: torch.dtype) -> None:
+    expected, link = filled_chain(rank, LENGTHS[rank], dtype), random_link(rank).to(dtype)
     for time in range(expected.rows.longest):
         found, linked = up_to(expected, time), up_to(expected, time)
         if time == 0:
             first_step(found)
         else:
             first = found.rows.first(time - 1)
-            step(found, time, found.vectors[first : first + found.rows.alive(time)] @ link)
+            step(found, time, found.vectors[first : first + found.rows.alive(time)].float() @ link.float())
             linked_step(linked, time, link.T.contiguous())
             same_time(linked, expected, time)
         same_time(found, expected, time)
@@ -141,14 +142,15 @@ def slopes_of(chain: Chain) -> Slopes:
 
 
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("rank", RANKS)
-def test_steps_back(rank: int, padded: bool) -> None:
-    chain, link = padded_chain(rank) if padded else filled_chain(rank, LENGTHS[rank]), random_link(rank)
+@pytest.mark.parametrize(("rank", "dtype"), in_dtypes(RANKS))
+def test_steps_back(rank: int, dtype: torch.dtype, padded: bool) -> None:
+    chain = padded_chain(rank, dtype) if padded else filled_chain(rank, LENGTHS[rank], dtype)
+    link = random_link(rank).to(dtype)
     chain.outputs[0, rank // 2] = 0
     expected = slopes_of(chain)
     for time in range(chain.rows.longest - 1, -1, -1):
         first, later = chain.rows.first(time + 1), chain.rows.alive(time + 1)
-        sums = expected.of_sums[first : first + later] @ link.T if later else None
+        sums = expected.of_sums[first : first + later].float() @ link.float().T if later else None
         found, linked = (Slopes(*(each.clone() for each in expected)) for _ in range(2))
         step_back(chain, found, time, sums)
         if later:
@@ -159,7 +161,8 @@ def test_steps_back(rank: int, padded: bool) -> None:
         for each in (found, linked) if later else (found,):
             rows = slice(chain.rows.first(time), chain.rows.first(time) + chain.rows.alive(time))
             for one, other in zip(each[1:], expected[1:], strict=True):
-                torch.testing.assert_close(one[rows], other[rows], rtol=1e-4, atol=1e-5)  # of either sign
+                off = 1e-4 if one.dtype == torch.float32 else rounding(dtype)
+                torch.testing.assert_close(one[rows], other[rows], rtol=off, atol=1e-5)  # of either sign
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -241,13 +244,13 @@ def test_low_outputs_are_raised() -> None:
             assert math.isnan(row[3])
 
 
-@pytest.mark.parametrize("rank", RANKS)
-def test_doubts(rank: int) -> None:
+@pytest.mark.parametrize(("rank", "dtype"), in_dtypes(RANKS))
+def test_doubts(rank: int, dtype: torch.dtype) -> None:
     lengths = LENGTHS[rank]
-    chain, layout = filled_chain(rank, lengths), ragged(lengths, DEVICE)
+    chain, layout = filled_chain(rank, lengths, dtype), ragged(lengths, DEVICE)
     chain.outputs[:, : (rank + 1) // 2] *= 2.0**-80
     chain.top[0] = torch.tensor(2.0**-30).view(torch.int32)
-    of_sums = 2.0**60 * random(*chain.outputs.shape)
+    of_sums = 2.0**60 * random(*chain.outputs.shape).to(dtype)
     low = torch.arange(len(lengths), device=DEVICE) != 1
     given = chain, of_sums, low, layout.token_place, layout.previous
     found, expected = doubts(*given), doubts_by_torch(*given)

@@ -120,3 +120,24 @@ def test_a_number_that_is_none_is_not_swallowed() -> None:
         made.parameters["log_left"][3, 7] = float("nan")
     words = torch.randint(VOCABULARY, (2, 6), generator=torch.Generator().manual_seed(0)).to(GPU)
     assert bool(made.log_prob(words, [6, 4]).isnan().all())
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_impossible_sentences(precision: Precision) -> None:
+    """A word that nothing emits: log p is -inf, and what others have is what they have without it."""
+    lengths, tolerance = [40, 2, 17, 3, 33, 9], {"highest": 1e-4, "high": 2e-2, "medium": 2e-1}[precision]
+    words = 1 + torch.randint(VOCABULARY - 1, (6, 40), generator=torch.Generator().manual_seed(1)).to(GPU)
+    words[1, 1] = words[4, 20] = words[5, 20] = 0  # the last one behind the end
+    outcomes = []
+    for given in ((precision, torch.float32, "triton"), ("highest", torch.float64, "torch")):
+        made = grammar(1.0, *given)  # type: ignore[arg-type]
+        with torch.no_grad():
+            made.parameters["log_emission"][:, 0] = -torch.inf
+        log_p = made.log_prob(words, lengths)
+        assert (log_p == -torch.inf).tolist() == [False, True, False, False, True, False]
+        possible = log_p[log_p > -torch.inf]
+        outcomes.append((possible.detach(), torch.autograd.grad(possible.sum(), list(made.parameters.values()))))
+    (found, slopes), (expected, true_slopes) = outcomes
+    assert bool(((found - expected).abs() <= (1e-6 * expected.abs()).clamp(min=tolerance)).all())
+    for one, other in zip(slopes, true_slopes, strict=True):
+        assert float((one - other).norm() / other.norm()) <= tolerance

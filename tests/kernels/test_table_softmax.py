@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton", reason="needs triton")
 
-from kernels.charts import DEVICE
+from kernels.charts import DEVICE, rounding
 from rankspace.kernels import table_softmax
 from rankspace.kernels.dropping import kept_by_torch, lots_by_torch
 from rankspace.kernels.link_rows import normalised, normalised_by_torch
@@ -22,6 +22,7 @@ from rankspace.kernels.table_softmax import (
 
 CLOSE = {"rtol": 3e-6, "atol": 0.0}  # exp of differences up to about 20
 SIZES = [(1, 1), (3, 7), (5, 64), (2, 131)]
+DTYPES = [torch.float32, torch.bfloat16]
 
 
 def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
@@ -57,7 +58,7 @@ def test_softmax(sizes: tuple[int, int], dropout: float) -> None:
 
 
 @pytest.mark.usefixtures("widest")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("border", [0, 1, 33, 40])
 def test_what_rows_sum_to_as_they_are_rounded(border: int, dtype: torch.dtype) -> None:
     logits, found = random(5, 40, scale=3), poisoned(5, 40).to(dtype)
@@ -115,28 +116,37 @@ def test_softmax_backward(sizes: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (65, 130)])
-def test_rows_of_a_link_sum_to_one(sizes: tuple[int, int], both: bool) -> None:
-    table = random(*sizes).exp()
-    found, turned = normalised(table, torch.float32, both)
-    expected, expected_turned = normalised_by_torch(table, torch.float32, both)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(found.sum(1), torch.ones_like(found[:, 0]))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_a_link_sum_to_one(sizes: tuple[int, int], both: bool, dtype: torch.dtype) -> None:
+    table, off = random(*sizes).exp(), rounding(dtype)
+    found, turned = normalised(table, dtype, both)
+    expected, expected_turned = normalised_by_torch(table, dtype, both)
+    torch.testing.assert_close(found, expected, rtol=off, atol=0.0)
+    torch.testing.assert_close(found.float().sum(1), torch.ones_like(table[:, 0]), rtol=off, atol=0.0)
     if both:
-        torch.testing.assert_close(turned, expected_turned)
+        torch.testing.assert_close(turned, expected_turned, rtol=off, atol=0.0)
     else:
         assert turned is None
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (300, 33)])
-def test_residual_sums(sizes: tuple[int, int]) -> None:
-    y, x = random(*sizes), random(*sizes).roll(1)
-    torch.testing.assert_close(plus_rectified(y, x), plus_rectified_by_torch(y, x))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_residual_sums(sizes: tuple[int, int], dtype: torch.dtype) -> None:
+    y, x = random(*sizes).to(dtype), random(*sizes).roll(1).to(dtype)
+    torch.testing.assert_close(plus_rectified(y, x), plus_rectified_by_torch(y, x), rtol=rounding(dtype), atol=0.0)
     for second, source in ((None, None), (x, None), (None, x), (x, y)):
-        found = passed_back(y, second, source, torch.float32)
-        expected = passed_back_by_torch(y, second, source, torch.float32)
+        found = passed_back(y, second, source, dtype)
+        expected = passed_back_by_torch(y, second, source, dtype)
         for one, other in zip(found, expected, strict=True):
             if other is not None:  # sums are of 300 numbers of either sign
-                torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(one, other, rtol=rounding(other.dtype), atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (300, 33)])
+def test_residual_sums_in_halves(sizes: tuple[int, int]) -> None:
+    y, x = random(*sizes), random(*sizes).roll(1)
+    for second, source in ((None, None), (x, None), (None, x), (x, y)):
+        expected = passed_back_by_torch(y, second, source, torch.float32)
         halved = passed_back(y, second, source, torch.float32, halved=True)
         assert halved.low is not None
         whole = halved.passed.double() + halved.low.double()

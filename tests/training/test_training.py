@@ -14,9 +14,9 @@ import torch
 import rankspace
 from rankspace.data.batches import Batches
 from rankspace.data.prepared import PreparedData
-from rankspace.errors import FormatError, RankspaceError
+from rankspace.errors import FormatError, NotEnoughMemoryError, RankspaceError
 from rankspace.evaluation import Perplexity
-from rankspace.models import Model
+from rankspace.models import Model, create
 from rankspace.training import Config, Outcome, RunDirectory, synthetic_data, train
 from rankspace.training.averaging import Average
 from rankspace.training.epochs import Epochs, Share
@@ -423,6 +423,8 @@ def test_what_auto_decides(monkeypatch: pytest.MonkeyPatch, device: str, has_ker
     assert config().run.precision == "auto"
     assert decided_precision("auto", model, torch.device(device)) == expected
     assert decided_precision("high", model, torch.device(device)) == "high"
+    monkeypatch.setattr(type(model), "PRECISION", "high")
+    assert decided_precision("auto", model, torch.device(device)) == expected.replace("medium", "high")
 
 
 # EM.
@@ -576,23 +578,27 @@ def test_the_synthetic_data_are_the_same_each_time() -> None:
 @pytest.mark.parametrize(
     ("error", "more"),
     [
-        (RuntimeError("CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has"), " (3.50 GiB more were asked for)"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has"), ", and 3.8 GB more"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000 bytes."),
-            " (8000 bytes more were asked for)",
+            ", and 8.0 kB more",
         ),
         (MemoryError(), ""),
     ],
 )
 def test_a_lack_of_memory_is_told_with_the_batch(error: Exception, more: str) -> None:
-    with pytest.raises(RankspaceError) as caught, enough_memory(7, [(16, 40), (2, 50)]):
+    model = create("direct", vocabulary=20, of="rank-hmm", states=6, rank=5)
+    with pytest.raises(NotEnoughMemoryError) as caught, enough_memory("step 7", model, [(16, 40), (2, 50)]):
         raise error
+    more = more and f"{more} could not be had"
+    assert caught.value.__cause__ is error
     assert str(caught.value) == (
-        f"train: step 7: not enough memory for 16 sentences of up to 40 words{more}; lower batches.max_sentences, "
-        f"batches.max_tokens or batches.max_length, or the sizes of the model."
+        f"train: step 7: not enough memory for 16 sentences of up to 40 words (rank 5, float32): it takes about 70.5 "
+        f"kB{more}; lower batches.max_sentences, batches.max_tokens, batches.max_length or model.rank."
     )
 
 
 def test_other_errors_of_a_step_are_left_as_they_are() -> None:
-    with pytest.raises(RuntimeError, match="size mismatch"), enough_memory(1, [(1, 1)]):
+    model = create("direct", vocabulary=2)
+    with pytest.raises(RuntimeError, match="size mismatch"), enough_memory("step 1", model, [(1, 1)]):
         raise RuntimeError("size mismatch")

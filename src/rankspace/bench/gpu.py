@@ -67,7 +67,7 @@ def run(job: Job, device: torch.device, tick: Callable[[Record], None] = lambda 
     """The record, a JSON object; `tick` is given what there is of it after each measurement."""
     found = rates(device, 64, 3) if job.quick else rates(device)
     release(device)
-    record = {"benchmark": "gpu", **circumstances(device), "triton": _triton(), "quick": job.quick, "rates": found}
+    record = {"benchmark": "gpu", **circumstances(device), "quick": job.quick, "rates": found}
     record |= {"rows": [], "sweeps": {}, "training": []}
     tick(record)
     rounds = 3 if job.quick else 20
@@ -110,12 +110,3 @@ def _reached(row: Row, found: dict[str, Any]) -> bool:
     """Whether time and memory are within their limits."""
     pairs = (found["milliseconds"], row.limit_ms), (found["peak_gb"], row.limit_gb)
     return all(value <= limit for value, limit in pairs if value is not None and limit is not None)
-
-
-def _triton() -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("triton")
-    except PackageNotFoundError:
-        return None

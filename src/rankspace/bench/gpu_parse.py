@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rankspace.bench.device_clock import forget_peak, peak_gb, release
 from rankspace.bench.gpu_rows import RANK_PCFG, Row, small
-from rankspace.bench.gpu_step import new_model
-from rankspace.errors import is_lack_of_memory
+from rankspace.bench.gpu_step import lacking, new_model
+from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory
 from rankspace.inference.links import Precision
 from rankspace.models import Model
 from rankspace.training.machine import matmul_precision
@@ -56,10 +56,11 @@ def measure(quick: bool, device: torch.device, precision: Precision = "high") ->
     try:
         with matmul_precision(precision):
             return record | _measured(row, lengths, device) | {"limit_seconds": None if quick else LIMIT_SECONDS}
-    except RuntimeError as error:
+    except (RuntimeError, NotEnoughMemoryError) as error:
         if not is_lack_of_memory(error):
             raise
-        return {**record, "wrong": "out of memory"}
+        longest = batches(lengths, row.vocabulary, torch.device("cpu"))[-1][1]
+        return {**record, "wrong": lacking(row, longest, error)}
     finally:
         release(device)
 

@@ -1,7 +1,7 @@
 """A training step of `rankspace bench gpu`: compared with float64 first, and timed only if it is right."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any, Literal, NamedTuple
@@ -13,9 +13,11 @@ from torch import Tensor
 from rankspace.bench.device_clock import Program, captured, forget_peak, median_ms, peak_gb, release
 from rankspace.bench.gpu_rows import Row
 from rankspace.bench.rectifiers import KeptSides, NotedSides
-from rankspace.errors import is_lack_of_memory
+from rankspace.distributions.memory import Work
+from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory
 from rankspace.inference.links import Precision
 from rankspace.models import Model, create
+from rankspace.models.memory import shortage
 from rankspace.training.machine import matmul_precision
 
 Way = Literal["graph", "eager"]
@@ -57,12 +59,20 @@ def measure(row: Row, device: torch.device, rounds: int = 20) -> dict[str, Any]:
             found = errors(row, device)
             release(device)
             return found if found["wrong"] else found | times(row, device, rounds)
-    except RuntimeError as error:
+    except (RuntimeError, NotEnoughMemoryError) as error:
         if not is_lack_of_memory(error):
             raise
-        return {"wrong": "out of memory"}
+        return {"wrong": lacking(row, row.lengths, error, torch.float64)}
     finally:
         release(device)
+
+
+def lacking(row: Row, lengths: Sequence[int], error: BaseException, dtype: torch.dtype = torch.float32) -> str:
+    """What a batch of a row takes, where memory did not hold it. A step takes most in float64, which it is compared
+    with."""
+    model = new_model(row, torch.device("cpu")).to(dtype)
+    found = shortage(model, Work(tuple(lengths), gradients=True))
+    return f"{found.account(error)}; give a device with more memory"
 
 
 def new_model(row: Row, device: torch.device, sharpness: float = 1.0) -> Model:
@@ -200,14 +210,14 @@ def time_of_steps(model: Model, row: Row, device: torch.device, rounds: int) -> 
     """As one graph where the model can be captured, else as Python launches it; median milliseconds."""
     sentences = Sentences.of(row, device)
     if model.can_be_captured(device):
-        return "graph", median_ms(captured(_padded_step(model, sentences), device), device, rounds)
+        return "graph", median_ms(captured(padded_step(model, sentences), device), device, rounds)
     step = _eager_step(model, sentences)
     step()
     forget_peak(device)
     return "eager", median_ms(step, device, rounds)
 
 
-def _padded_step(model: Model, sentences: Sentences) -> Program:
+def padded_step(model: Model, sentences: Sentences) -> Program:
     """Gradients go to tensors that are there beforehand, for a graph writes where it was recorded to."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     gradients = [torch.zeros_like(weight) for weight in weights]

@@ -19,7 +19,7 @@ import torch
 
 from rankspace.bench.device_clock import release
 from rankspace.bench.gpu_rows import Row
-from rankspace.bench.gpu_step import new_model, time_of_steps
+from rankspace.bench.gpu_step import lacking, new_model, time_of_steps
 from rankspace.data.corpus import Corpus, offsets_of
 from rankspace.data.preparation import make_card
 from rankspace.data.prepared import PreparedData
@@ -77,12 +77,12 @@ def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
         release(device)
         found = compared(steps, alone(row, steps, device, 3 if quick else 10))
         return record | found | {"num_again": timed.num_again, "wrong": ""}
-    except RankspaceError as error:
-        return {**record, "wrong": str(error)}
-    except RuntimeError as error:
-        if not is_lack_of_memory(error):
+    except (RuntimeError, RankspaceError) as error:
+        if is_lack_of_memory(error):
+            return {**record, "wrong": lacking(row, row.lengths, error)}
+        if not isinstance(error, RankspaceError):
             raise
-        return {**record, "wrong": "out of memory"}
+        return {**record, "wrong": str(error)}
     finally:
         release(device)
 

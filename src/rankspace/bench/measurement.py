@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,16 @@ def circumstances(device: torch.device) -> dict[str, Any]:
         "rankspace": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "triton": _triton(),
     }
+
+
+def _triton() -> str | None:
+    """Its version, where it is installed."""
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return None
 
 
 def _processor() -> str:

@@ -1,5 +1,6 @@
 """The very large HMM: states in blocks, each of which emits its own words only (VL-HMM, Chiu and Rush 2020)."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from rankspace.distributions.chain_results import ChainPath, PathTables, only, s
 from rankspace.distributions.chains import ChainDistribution, Lengths, Observed, padded_rows
 from rankspace.distributions.contract import Backend, Batch, Distribution, Order, Parameters
 from rankspace.distributions.hmm import HMM
+from rankspace.distributions.memory import Work, within_memory
 from rankspace.errors import RankspaceError
 from rankspace.inference.chain.block import BlockLink
 from rankspace.inference.chain.block_layout import Blocks, divide
@@ -84,6 +86,16 @@ class BlockHMM(ChainDistribution):
     @property
     def vocabulary(self) -> int:
         return len(self.block_of_word)
+
+    @classmethod
+    def numbers_kept(cls, sizes: Mapping[str, int], work: Work) -> int:
+        """Vectors over the k states of a block, and of the transition the blocks that occur, gathered twice."""
+        k = sizes["state"] // sizes["block"]
+        gathered = min(sizes["state"] ** 2, work.num_tokens * k**2)
+        return super().numbers_kept({**sizes, "state": k}, work) + 2 * gathered
+
+    def _memory_sizes(self) -> Mapping[str, int]:
+        return {**self.sizes, "block": self.blocks.num}
 
     def options(self) -> dict[str, Any]:
         return {"block_of_word": self.block_of_word, "num_blocks": self.num_blocks, **super().options()}
@@ -186,6 +198,7 @@ class BlockHMM(ChainDistribution):
             return vectors
         return self.blocks.spread(vectors, messages.recursion.block_of_token[rows], fill)
 
+    @within_memory
     def block_marginals(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None
     ) -> Float[Tensor, "batch length k"]:
@@ -195,6 +208,7 @@ class BlockHMM(ChainDistribution):
             rows = torch.arange(batch.layout.num_tokens, device=self.device)
             return padded_rows(batch, self._messages(batch).posterior(rows).to(self.dtype))
 
+    @within_memory
     def filter(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> Float[Tensor, "batch length state"]:
@@ -208,6 +222,7 @@ class BlockHMM(ChainDistribution):
     def _log_predicted(self, messages: Messages, rows: Int[Tensor, "row"]) -> Float[Tensor, "row state"]:
         return self._stepper.predicted(self._spread(messages, messages.forward[rows], rows, -torch.inf))
 
+    @within_memory
     def viterbi(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> list[ChainPath | None]:
@@ -221,6 +236,7 @@ class BlockHMM(ChainDistribution):
             possible = self._possible(at_the_end(recursion.layout, forward.amax(1)))
             return only(self._block_paths(recursion, block_trace(recursion, forward, best), possible))
 
+    @within_memory
     def sample_posterior(
         self,
         words: Int[Tensor, "batch length"],

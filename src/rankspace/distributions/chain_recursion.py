@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rankspace.distributions.contract import Backend, Batch, Distribution, Order, Parameters
 from rankspace.distributions.directional import derivative_along
+from rankspace.distributions.memory import Work, within_memory
 from rankspace.distributions.parameters import check_eos
 from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.chain.forward import Recursion
@@ -30,6 +31,8 @@ class RecursiveDistribution(Distribution):
     """
 
     NO_RANK_ORDER: ClassVar[str] = ""  # why, for those that have the state order only
+    WIDTH: ClassVar = "state"
+    VECTORS: ClassVar = (2, 5)  # that an engine holds for each word at one time, without and with gradients
 
     def __init__(
         self,
@@ -53,6 +56,15 @@ class RecursiveDistribution(Distribution):
     def options(self) -> dict[str, Any]:
         return {"eos": self.eos, **super().options()}
 
+    @classmethod
+    def numbers_kept(cls, sizes: Mapping[str, int], work: Work) -> int:
+        """Some vectors for each word, and those of the distinct words."""
+        distinct = min(work.num_tokens, sizes.get("vocab", work.num_tokens))
+        return sizes[cls.WIDTH] * (cls.VECTORS[work.gradients] * work.num_tokens + distinct)
+
+    def _is_wide(self, query: str) -> bool:
+        return query not in ("log_prob", "expected_counts")
+
     @abstractmethod
     def _recursion(self, parameters: Parameters, batch: Batch) -> Recursion:
         """The chains of a batch in linear space, as plain differentiable operations on the parameters."""
@@ -61,6 +73,7 @@ class RecursiveDistribution(Distribution):
     def _log_recursion(self, parameters: Parameters, batch: Batch) -> LogRecursion:
         """The same in log space, factors not multiplied out."""
 
+    @within_memory
     def log_prob(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> Float[Tensor, "batch"]:
@@ -87,6 +100,7 @@ class RecursiveDistribution(Distribution):
         seen = observed.to(self.device)
         return self._batch(words.to(self.device).masked_fill(~seen, 0), lengths, {"observed": seen})
 
+    @within_memory
     def expected_counts(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> dict[str, Tensor]:
@@ -97,6 +111,7 @@ class RecursiveDistribution(Distribution):
         """
         return self._counts(self._sentences(words, lengths, observed))
 
+    @within_memory
     def posterior_entropy(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> Float[Tensor, "batch"]:
@@ -107,6 +122,7 @@ class RecursiveDistribution(Distribution):
         """
         return self._entropy(self._sentences(words, lengths, observed))
 
+    @within_memory
     def posterior_cross_entropy(
         self,
         other: Distribution,
@@ -120,6 +136,7 @@ class RecursiveDistribution(Distribution):
         """
         return self._cross_entropy(other, self._sentences(words, lengths, observed)).to(self.dtype)
 
+    @within_memory
     def posterior_kl(
         self,
         other: Distribution,

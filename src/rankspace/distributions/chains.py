@@ -10,6 +10,7 @@ from rankspace.distributions.chain_recursion import Lengths, Observed, Recursive
 from rankspace.distributions.chain_results import ChainPath, ChainSample, PathTables, only, split_paths
 from rankspace.distributions.chain_state import ChainState, empty_state
 from rankspace.distributions.contract import Batch
+from rankspace.distributions.memory import within_memory
 from rankspace.distributions.parameters import is_integral, nan_error
 from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.chain.exact_product import CHUNK, exact_log_product
@@ -26,6 +27,7 @@ class ChainDistribution(RecursiveDistribution):
     """Queries on chains. All but `log_prob` and what follows from it are answered from messages in float64 logarithms,
     exact in every entry, and have no derivatives."""
 
+    @within_memory
     def state_marginals(
         self,
         words: Int[Tensor, "batch length"],
@@ -72,6 +74,7 @@ class ChainDistribution(RecursiveDistribution):
             )
         return batch.layout.row(batch.layout.place_of[sentence], time, 1)
 
+    @within_memory
     def filter(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> Float[Tensor, "batch length state"]:
@@ -84,6 +87,7 @@ class ChainDistribution(RecursiveDistribution):
     def _filtered_states(self, log_vectors: Float[Tensor, "row size"]) -> Float[Tensor, "row state"]:
         return filtered(log_vectors)
 
+    @within_memory
     def surprisal(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> Float[Tensor, "batch length"]:
@@ -95,6 +99,7 @@ class ChainDistribution(RecursiveDistribution):
             batch = self._sentences(words, lengths, observed)
             return padded_rows(batch, surprisals(self._messages(batch)).to(self.dtype))
 
+    @within_memory
     def next_word(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> Float[Tensor, "batch vocab"]:
@@ -122,6 +127,7 @@ class ChainDistribution(RecursiveDistribution):
             start = self.parameters["log_start"].detach().exp()
             return empty_state(self._stepper, self._filtered_states, start, batch)
 
+    @within_memory
     def sample_posterior(
         self,
         words: Int[Tensor, "batch length"],

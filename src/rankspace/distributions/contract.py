@@ -15,6 +15,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rankspace.distributions.memory import (
+    Shortage,
+    Work,
+    lengths_given,
+    lower,
+    numbers_of,
+    shortage_of,
+    within_memory,
+)
 from rankspace.distributions.parameters import Axes, check_kind, check_normalised, is_integral, sizes_of
 from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.differentiation import differentiable, differentiating, lasting
@@ -67,6 +76,7 @@ class Distribution(ABC):
     JOINT: ClassVar[Mapping[str, int]] = {}  # parameters of which more than the last axis sums to one
     ORDERS: ClassVar[tuple[Order, ...]] = ("auto", "rank", "state")
     BACKENDS: ClassVar[tuple[Backend, ...]] = ("auto", "torch", "autograd")
+    WIDTH: ClassVar[str]  # the axis that most of the memory of a batch is in proportion to
 
     def __init__(
         self, parameters: Parameters, *, order: Order, precision: Precision, backend: Backend, validate: bool
@@ -120,6 +130,7 @@ class Distribution(ABC):
 
     # Log-probabilities.
 
+    @within_memory
     def log_prob(
         self, words: Int[Tensor, "batch length"], lengths: Sequence[int] | Int[Tensor, "batch"] | None = None
     ) -> Float[Tensor, "batch"]:
@@ -200,8 +211,45 @@ class Distribution(ABC):
         derivation's parameters. Zero for impossible sentences.
         """
 
+    # Memory.
+
+    @classmethod
+    @abstractmethod
+    def numbers_kept(cls, sizes: Mapping[str, int], work: Work) -> int:
+        """About as many numbers as the engine holds at one time for a batch, besides tables of parameters."""
+
+    def memory(self, lengths: Sequence[int], gradients: bool = False) -> int:
+        """About as many bytes as `log_prob` of sentences of some lengths takes (with `gradients`, and its backward
+        pass) besides the parameters. Sentences that are done again in float64 or in log space take more."""
+        return self.dtype.itemsize * numbers_of(self, Work(tuple(lengths), gradients, self._by_kernels()))
+
+    def _memory_sizes(self) -> Mapping[str, int]:
+        """What `numbers_kept` goes by."""
+        return self.sizes
+
+    def _by_kernels(self) -> bool:
+        """Whether `log_prob` runs by Triton."""
+        return False
+
+    def _shortage(self, query: str, words: Tensor, lengths: Sequence[int] | Tensor | None) -> Shortage:
+        return shortage_of(self, query, lengths_given(words, lengths))
+
+    def _is_wide(self, query: str) -> bool:
+        """Whether a query is answered in float64."""
+        return query in ("posterior_entropy", "posterior_cross_entropy", "posterior_kl", "viterbi", "viterbi_joint")
+
+    @property
+    def _label(self) -> str:
+        return type(self).__name__
+
+    @property
+    def _remedy(self) -> str:
+        narrower = ", or float32" if self.dtype == torch.float64 else ""
+        return f"give fewer or shorter sentences at a time, or {lower(self.WIDTH)}{narrower}"
+
     # What follows from slopes.
 
+    @within_memory
     def expected_counts(
         self, words: Int[Tensor, "batch length"], lengths: Sequence[int] | Int[Tensor, "batch"] | None = None
     ) -> dict[str, Tensor]:
@@ -224,6 +272,7 @@ class Distribution(ABC):
         ]
         return dict(zip(leaves, counts, strict=True))
 
+    @within_memory
     def posterior_entropy(
         self, words: Int[Tensor, "batch length"], lengths: Sequence[int] | Int[Tensor, "batch"] | None = None
     ) -> Float[Tensor, "batch"]:
@@ -235,6 +284,7 @@ class Distribution(ABC):
         """
         return self._entropy(self._batch(words, lengths))
 
+    @within_memory
     def posterior_cross_entropy(
         self,
         other: "Distribution",
@@ -268,6 +318,7 @@ class Distribution(ABC):
                 result = result.masked_fill(used > 0, math.inf)
             return result.masked_fill(impossible, 0)
 
+    @within_memory
     def posterior_kl(
         self,
         other: "Distribution",

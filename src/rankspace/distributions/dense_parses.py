@@ -2,7 +2,9 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import partial
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,10 +12,12 @@ from torch import Tensor
 
 from rankspace.distributions.contract import Batch, Parameters
 from rankspace.distributions.directional import derivative_along
+from rankspace.distributions.memory import Work
 from rankspace.distributions.own_parameters import OWN, OwnParameters
 from rankspace.distributions.parses import LabelVisitor
 from rankspace.distributions.spans import WEIGHTS, Lengths
 from rankspace.inference.dense_tree.cost import explained
+from rankspace.inference.dense_tree.groups import BUDGET
 from rankspace.inference.dense_tree.inside import Chart
 from rankspace.inference.dense_tree.log_space import LogChart, LogWeights, Offsets, log_inside, out_of_range
 from rankspace.inference.dense_tree.partition import log_partition, posterior, scaled_chart
@@ -26,6 +30,20 @@ from rankspace.inference.tree.nodes import Nodes, Spans
 
 class DenseTreeDistribution(OwnParameters):
     """A distribution whose rules are a full tensor [row, left, right]; see `PCFG` and `LPCFG`."""
+
+    WIDTH: ClassVar = "nonterminal"
+
+    @classmethod
+    def numbers_kept(cls, sizes: Mapping[str, int], work: Work) -> int:
+        """m nonterminals, R rows of rules: m numbers for each span (m + R with ranks) and 2 R m for each word, with
+        gradients twice that; a second copy of the rules; temporaries, pairs of symbols of some spans at a time. By
+        kernels m^2 numbers for each span, and all pairs of two words."""
+        m, p, rank, twice = sizes["nonterminal"], sizes["preterminal"], sizes.get("rank", 0), 1 + work.gradients
+        rows, pairs = rank or m, max(m, p) ** 2
+        of_span = m * m if work.kernels else m + rank
+        together = work.num_tokens * pairs if work.kernels else 2 * min(BUDGET, work.num_tokens * pairs)
+        rules = rows * (m + p) ** 2
+        return twice * (of_span * work.num_spans + 2 * rows * m * work.num_tokens + rules) + together
 
     def explain(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> str:
         """In which order a batch is computed, and what each part of it costs."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from rankspace.distributions.chain_results import ChainPath
 from rankspace.distributions.chains import ChainDistribution, Lengths, Observed, word_vectors
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
+from rankspace.distributions.memory import within_memory
 from rankspace.inference.chain.forward import Recursion
 from rankspace.inference.chain.log_space import LogRecursion
 from rankspace.inference.links import DenseLink, Precision
@@ -60,6 +61,7 @@ class HMM(ChainDistribution):
         links = (parameters["log_transition"].T,)
         return LogRecursion(parameters["log_start"], log_words, links, index, batch.layout)
 
+    @within_memory
     def viterbi(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> list[ChainPath | None]:

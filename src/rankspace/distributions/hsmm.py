@@ -11,6 +11,7 @@ from rankspace.distributions.chain_results import ChainPath, ChainSample, only
 from rankspace.distributions.chain_state import ChainState
 from rankspace.distributions.chains import ChainDistribution, Lengths, Observed, word_vectors
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
+from rankspace.distributions.memory import within_memory
 from rankspace.errors import RankspaceError
 from rankspace.inference.chain.exact_product import exact_log_product
 from rankspace.inference.chain.log_space import LogProduct
@@ -46,6 +47,7 @@ class HSMM(ChainDistribution):
         "log_duration": ("state", "duration"),
     }
     ORDERS = ("auto", "state")
+    VECTORS: ClassVar = (3, 10)
     NO_RANK_ORDER = "its link is one dense matrix over states and has no ranks"
 
     def __init__(
@@ -116,6 +118,7 @@ class HSMM(ChainDistribution):
         assert isinstance(messages, SegmentMessages)
         return messages.reading.following[rows]
 
+    @within_memory
     def viterbi(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> list[ChainPath | None]:
@@ -126,6 +129,7 @@ class HSMM(ChainDistribution):
             possible = self._possible(at_the_end(chains.layout, chart.finished.amax(1)))
             return only(self._segments(chains, chart, possible, 1, best, max_product))
 
+    @within_memory
     def sample_posterior(
         self,
         words: Int[Tensor, "batch length"],

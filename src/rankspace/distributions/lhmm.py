@@ -10,6 +10,7 @@ from rankspace.distributions.chain_results import ChainPath
 from rankspace.distributions.chains import ChainDistribution, Lengths, Observed, no_viterbi, word_vectors
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
 from rankspace.distributions.hmm import HMM
+from rankspace.distributions.memory import within_memory
 from rankspace.inference.chain.forward import Recursion
 from rankspace.inference.chain.log_space import LogRecursion
 from rankspace.inference.links import FactoredLink, Precision
@@ -116,6 +117,7 @@ class LHMM(ChainDistribution):
         """Not available: see `viterbi_joint`."""
         raise no_viterbi("LHMM")
 
+    @within_memory
     def viterbi_joint(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> list[ChainPath | None]:

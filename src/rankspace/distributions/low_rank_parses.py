@@ -1,6 +1,7 @@
 """What distributions over trees with low-rank rules share: their parameters as inputs of the low-rank tree engine."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from rankspace.distributions.contract import Backend, Batch, Own, Parameters
 from rankspace.distributions.directional import derivative_along
+from rankspace.distributions.memory import Work
 from rankspace.distributions.own_parameters import OWN, OwnParameters
 from rankspace.distributions.parses import WEIGHTS, LabelVisitor
 from rankspace.errors import RankspaceError
@@ -32,6 +34,17 @@ class LowRankTreeDistribution(OwnParameters):
     """A distribution in which the two parts of a span are independent given a rank; see `RankSpacePCFG`."""
 
     BACKENDS: ClassVar[tuple[Backend, ...]] = ("auto", "torch", "triton", "autograd")
+
+    @classmethod
+    def numbers_kept(cls, sizes: Mapping[str, int], work: Work) -> int:
+        """R ranks: 2R numbers for each span, with gradients 3R (by kernels 3R and 6R); the link; as much again for
+        words, the widest rows of the chart."""
+        rank = sizes[cls.WIDTH]
+        of_span = (3 if work.kernels else 2) + (work.gradients and (3 if work.kernels else 1))
+        return rank * (of_span * (work.num_spans + work.num_tokens) + 2 * rank)
+
+    def _by_kernels(self) -> bool:
+        return self.num_sentences is None and self.dtype == torch.float32 and self._runs_kernels(self.dtype)
 
     @abstractmethod
     def _assembled(self, parameters: Parameters, emission: Float[Tensor, "word preterminal"]) -> LogInputs:

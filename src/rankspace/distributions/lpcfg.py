@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rankspace.distributions.contract import Backend, Order
 from rankspace.distributions.dense_parses import DenseTreeDistribution
+from rankspace.distributions.memory import within_memory
 from rankspace.distributions.parses import BestParses
 from rankspace.distributions.pcfg import PCFG
 from rankspace.distributions.spans import Lengths, SpanWeights
@@ -59,6 +60,7 @@ class LPCFG(DenseTreeDistribution):
     def _rules(self) -> tuple[str, str | None]:
         return "log_pair", "log_head"
 
+    @within_memory
     def viterbi(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, span_weights: SpanWeights = None
     ) -> BestParses:
@@ -68,6 +70,7 @@ class LPCFG(DenseTreeDistribution):
             "(ranks included), mbr, or collapse().viterbi, which multiplies the ranks out."
         )
 
+    @within_memory
     def viterbi_joint(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, span_weights: SpanWeights = None
     ) -> BestParses:

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.distributions.contract import Batch, Parameters
+from rankspace.distributions.memory import within_memory
 from rankspace.distributions.spans import WEIGHTS, LabelVisitor, Lengths, SpanDistribution, SpanWeights
 from rankspace.errors import RankspaceError
 from rankspace.inference.decoding import best_tree, best_trees, brackets
@@ -42,6 +43,7 @@ class TreeDistribution(SpanDistribution):
 
     # Decoding.
 
+    @within_memory
     def mbr(
         self,
         words: Int[Tensor, "batch length"],
@@ -78,6 +80,7 @@ class TreeDistribution(SpanDistribution):
                 trees.append(Tree.from_spans(sentence, named))
         return trees
 
+    @within_memory
     def mbr_kbest(
         self,
         words: Int[Tensor, "batch length"],
@@ -126,6 +129,7 @@ class TreeDistribution(SpanDistribution):
     def _word_lists(self, batch: Batch) -> list[list[int]]:
         return [row[:length] for row, length in zip(batch.words.tolist(), batch.lengths, strict=True)]
 
+    @within_memory
     def viterbi(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, span_weights: SpanWeights = None
     ) -> BestParses:
@@ -154,6 +158,7 @@ class TreeDistribution(SpanDistribution):
 
     # Samples.
 
+    @within_memory
     def sample_posterior(
         self,
         words: Int[Tensor, "batch length"],

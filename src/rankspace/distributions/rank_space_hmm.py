@@ -12,6 +12,7 @@ from rankspace.distributions.chain_results import ChainPath, ChainSample, PathTa
 from rankspace.distributions.chains import ChainDistribution, Lengths, Observed, no_viterbi, word_vectors
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
 from rankspace.distributions.hmm import HMM
+from rankspace.distributions.memory import within_memory
 from rankspace.inference.chain.exact_product import exact_log_product
 from rankspace.inference.chain.forward import Recursion
 from rankspace.inference.chain.incremental import Stepper
@@ -56,6 +57,7 @@ class RankSpaceHMM(ChainDistribution):
         "log_rank_to_state": ("rank", "state"),
         "log_emission": ("rank", "vocab"),
     }
+    WIDTH: ClassVar = "rank"
 
     def __init__(
         self,
@@ -170,6 +172,7 @@ class RankSpaceHMM(ChainDistribution):
         """Not available: see `viterbi_joint`."""
         raise no_viterbi("RankSpaceHMM")
 
+    @within_memory
     def viterbi_joint(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, observed: Observed = None
     ) -> list[ChainPath | None]:

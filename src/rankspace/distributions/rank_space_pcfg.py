@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
 from rankspace.distributions.low_rank_parses import LowRankTreeDistribution
+from rankspace.distributions.memory import within_memory
 from rankspace.distributions.parses import BestParses, Lengths
 from rankspace.distributions.simple_pcfg import SimplePCFG
 from rankspace.distributions.spans import SpanWeights
@@ -42,6 +43,7 @@ class RankSpacePCFG(LowRankTreeDistribution):
         "log_right": ("rank", "symbol"),
         "log_emission": ("preterminal", "vocab"),
     }
+    WIDTH: ClassVar = "rank"
 
     def __init__(
         self,
@@ -127,6 +129,7 @@ class RankSpacePCFG(LowRankTreeDistribution):
             "symbols and ranks), mbr, or sample_posterior."
         )
 
+    @within_memory
     def viterbi_joint(
         self, words: Int[Tensor, "batch length"], lengths: Lengths = None, span_weights: SpanWeights = None
     ) -> BestParses:

@@ -35,6 +35,7 @@ class SimplePCFG(LowRankTreeDistribution):
         "log_emission": ("preterminal", "vocab"),
     }
     ORDERS: ClassVar = ("auto", "state")
+    WIDTH: ClassVar = "nonterminal"
 
     def __init__(
         self,

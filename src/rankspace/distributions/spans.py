@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from rankspace.distributions.contract import Batch, Distribution, Parameters
+from rankspace.distributions.memory import within_memory
 from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.decoding import crossing
 from rankspace.inference.differentiation import differentiable, differentiating
@@ -50,6 +51,7 @@ class SpanDistribution(Distribution):
 
     # Log-probabilities.
 
+    @within_memory
     def log_prob(
         self,
         words: Int[Tensor, "batch length"],
@@ -69,6 +71,7 @@ class SpanDistribution(Distribution):
         """
         return self._log_z(self._weighted(words, lengths, span_weights))
 
+    @within_memory
     def log_joint(self, words: Int[Tensor, "batch length"], trees: Sequence[Tree | None]) -> Float[Tensor, "batch"]:
         """log p(sentence, bracketing): symbols (and ranks) are summed out. Lengths are those of the trees.
 
@@ -120,6 +123,7 @@ class SpanDistribution(Distribution):
 
     # Marginals.
 
+    @within_memory
     def span_marginals(
         self,
         words: Int[Tensor, "batch length"],
@@ -141,6 +145,7 @@ class SpanDistribution(Distribution):
             (marginals,) = torch.autograd.grad(total.where(total > -math.inf, 0).sum(), leaf)
         return marginals
 
+    @within_memory
     def labelled_marginals(
         self,
         words: Int[Tensor, "batch length"],

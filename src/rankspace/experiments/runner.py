@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rankspace.errors import RankspaceError, is_lack_of_memory
+from rankspace.errors import NotEnoughMemoryError, RankspaceError, is_lack_of_memory
 from rankspace.experiments.datasets import Dataset, dataset
 from rankspace.experiments.jobs import ENTRY, SHARING, Job, Request, plan
 from rankspace.experiments.record import write_record
@@ -115,7 +115,7 @@ class Runner:
                 minutes=minutes,
             )
             entry: dict[str, Any] = {"scores": measured(job.folder, found.data, splits, self.device)}
-        except (NumbersError, MemoryError, RuntimeError) as error:
+        except (NumbersError, NotEnoughMemoryError, MemoryError, RuntimeError) as error:
             if not job.folder.exists() or not (isinstance(error, NumbersError) or is_lack_of_memory(error)):
                 raise
             if self.sharing > 1 and not isinstance(error, NumbersError):

@@ -30,6 +30,17 @@ def runs_triton(name: str, backend: str, dtype: torch.dtype, device: torch.devic
     return True
 
 
+def runs_kernels(name: str, options: Mapping[str, Any], weights: Iterable[torch.Tensor], device: torch.device) -> bool:
+    """As `runs_triton`, for the weights of a model: with "triton" those of another dtype are an error too."""
+    backend = options.get("backend", "auto")
+    other = next((weight.dtype for weight in weights if weight.dtype != torch.float32), None)
+    if other is not None and backend == "triton":
+        raise RankspaceError(
+            f"{name}: backend is 'triton', but the weights are {other} and it needs float32; give backend='auto'."
+        )
+    return other is None and runs_triton(name, backend, torch.float32, device)
+
+
 def can_run_kernels(options: Mapping[str, Any], weights: Iterable[torch.Tensor], device: torch.device) -> bool:
     """Whether the kernels of a model with some options run on a device; on a CPU, under Triton's interpreter."""
     plain = options.get("backend", "auto") in ("auto", "triton")

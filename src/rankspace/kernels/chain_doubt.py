@@ -22,7 +22,6 @@ from rankspace.kernels.chain_table import DOUBTFUL, FLOOR, Chain
 from rankspace.kernels.scales import LEAST_POWER
 
 BLOCK = 1024
-TOLERANCE = 2.0**-26  # how wrong log Z may be by the low outputs of one word
 
 
 def doubts(

@@ -9,7 +9,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.kernels.chain_table import DOUBTFUL, Chain, Ends
+from rankspace.kernels.chain_table import DOUBTFUL, FLOOR, TOLERANCE, Chain, Ends
 from rankspace.kernels.scales import LEAST_POWER, power_of_two
 
 BLOCK = 2048
@@ -57,13 +57,14 @@ class Predictions(NamedTuple):
     """What outputs say of each token."""
 
     smallest: Float[Tensor, "token"]  # of those above zero: a start may leave ranks out; or infinity
+    total: Float[Tensor, "token"]  # sum(output)
     log_share: Float[Tensor, "token"]  # log of sum(output * word) / sum(output), float64; -inf for nothing
 
 
 def predictions(chain: Chain) -> Predictions:
     """One pass over outputs and words: 8r bytes a token."""
     count, rank = chain.rows.num_tokens, len(chain.start)
-    found = Predictions(chain.words.new_empty(count), chain.log_scale.new_empty(count))
+    found = Predictions(chain.words.new_empty(count), chain.words.new_empty(count), chain.log_scale.new_empty(count))
     if count:
         _predictions[(count,)](
             chain.outputs,
@@ -77,23 +78,24 @@ def predictions(chain: Chain) -> Predictions:
 
 @triton.jit
 @no_type_check
-def _predictions(outputs, words, smallest, log_share, rank, BLOCK: tl.constexpr):
+def _predictions(outputs, words, smallest, whole, log_share, rank, BLOCK: tl.constexpr):
     token = tl.program_id(0)
     at = token.to(tl.int64) * rank
     least = tl.full([BLOCK], float("inf"), tl.float32)
-    whole = tl.zeros([BLOCK], tl.float64)
+    total = tl.zeros([BLOCK], tl.float64)
     share = tl.zeros([BLOCK], tl.float64)
     for first in range(0, rank, BLOCK):
         ranks = first + tl.arange(0, BLOCK)
         exists = ranks < rank
         output = tl.load(outputs + at + ranks, mask=exists, other=0.0)
         least = tl.minimum(least, tl.where(output == 0, float("inf"), output))
-        whole += output.to(tl.float64)
+        total += output.to(tl.float64)
         share += (output * tl.load(words + at + ranks, mask=exists, other=0.0)).to(tl.float64)
-    total, part = tl.sum(whole, 0), tl.sum(share, 0)
+    sums, part = tl.sum(total, 0), tl.sum(share, 0)
     possible = part > 0
-    logarithm = tl.log(tl.where(possible, part, 1.0)) - tl.log(tl.where(possible, total, 1.0))
+    logarithm = tl.log(tl.where(possible, part, 1.0)) - tl.log(tl.where(possible, sums, 1.0))
     tl.store(smallest + token, tl.min(least, 0))
+    tl.store(whole + token, sums.to(tl.float32))
     tl.store(log_share + token, tl.where(possible, logarithm, float("-inf")))
 
 
@@ -101,13 +103,14 @@ def predictions_by_torch(chain: Chain) -> Predictions:
     """What `predictions` must equal."""
     smallest = chain.outputs.where(chain.outputs != 0, math.inf).amin(1)
     share = (chain.outputs * chain.words).double().sum(1)
-    log_share = (share / chain.outputs.double().sum(1)).log().where(share > 0, -math.inf)
-    return Predictions(smallest, log_share)
+    total = chain.outputs.double().sum(1)
+    return Predictions(smallest, total.float(), (share / total).log().where(share > 0, -math.inf))
 
 
 def ends(chain: Chain) -> Ends:
     """Z, log Z, and which sentences have outputs so low that they must not matter (`chain_doubt` tells if they do), or
-    are lost as they are: with so low a Z. One program a sentence.
+    are lost as they are: with so low a Z, with a word that nothing was left for, or with one whose outputs sum to so
+    little that what was raised is more than rounding of it. One program a sentence.
 
     log Z is the sum over words of the logarithm of what their outputs predict of them, sum(output * word) over
     sum(output). That of all words of the vocabulary is one as computed, however vectors and links were rounded; where
@@ -150,6 +153,7 @@ def _ends(
     log_scale,
     top,
     smallest,
+    whole,
     log_share,
     before,
     length,
@@ -176,6 +180,7 @@ def _ends(
     logs = tl.zeros([TIMES], tl.float64)
     shares = tl.zeros([TIMES], tl.float64)
     doubtful = tl.zeros([TIMES], tl.int32)
+    wrong = tl.zeros([TIMES], tl.int32)
     for first in range(0, num_words, TIMES):
         time = first + tl.arange(0, TIMES)
         lives = time < num_words
@@ -185,22 +190,26 @@ def _ends(
         later = lives & (time > 0)
         row_before = tl.load(before + time, mask=later, other=0) + place
         power = tl.maximum((tl.load(top + row_before, mask=later, other=126 << 23) >> 23) - 126, LEAST_POWER)
-        least = power_of_two(tl.maximum(-power, 0)) * DOUBTFUL
-        doubtful |= (lives & (tl.load(smallest + row, mask=lives, other=0.0) < least)).to(tl.int32)
-    scale = tl.sum(logs, 0)
-    possible = (z > 0) & (scale > float("-inf"))
-    logarithm = tl.where(possible, tl.sum(shares, 0) + scale, float("-inf"))
-    counts = (num_words > 0) & (scale > float("-inf"))
+        scale = power_of_two(tl.maximum(-power, 0))
+        is_low = lives & (tl.load(smallest + row, mask=lives, other=0.0) < scale * DOUBTFUL)
+        little = (tl.load(whole + row, mask=lives, other=0.0) * TOLERANCE >= scale * (rank * FLOOR)) == 0
+        doubtful |= is_low.to(tl.int32)
+        wrong |= (is_low & little).to(tl.int32)
+    taken_out, share = tl.sum(logs, 0), tl.sum(shares, 0)
+    possible = (z > 0) & (taken_out > float("-inf"))
+    logarithm = tl.where(possible, share + taken_out, float("-inf"))
+    counts = (num_words > 0) & (taken_out > float("-inf"))
+    is_lost = ((z >= DOUBTFUL) == 0) | ((share > float("-inf")) == 0) | (tl.max(wrong, 0) > 0)
     to = tl.load(sentence + place)
     tl.store(total + place, z)
     tl.store(low + place, (counts & (tl.max(doubtful, 0) > 0)).to(tl.uint8))
     tl.store(log_z + to, tl.where(num_words > 0, logarithm, 0.0))
-    tl.store(lost + to, (counts & ((z >= DOUBTFUL) == 0)).to(tl.uint8))
+    tl.store(lost + to, (counts & is_lost).to(tl.uint8))
 
 
 def ends_by_torch(chain: Chain) -> Ends:
     """What `ends` must equal."""
-    rows, (smallest, log_share) = chain.rows, predictions_by_torch(chain)
+    rows, (smallest, whole, log_share) = chain.rows, predictions_by_torch(chain)
     totals, low, log_z, lost = [], [], [], []
     for place, num_words in enumerate(rows.length.tolist()):
         tokens = [rows.first(time) + place for time in range(num_words)]
@@ -209,12 +218,15 @@ def ends_by_torch(chain: Chain) -> Ends:
         scale = float(chain.log_scale[tokens].sum())
         least = torch.ones(len(tokens))
         least[1:] = torch.ldexp(least[1:], -powers.cpu()).clamp(min=1)
-        doubtful = bool((smallest[tokens].cpu() < DOUBTFUL.value * least).any())
+        is_low = smallest[tokens].cpu() < DOUBTFUL.value * least
+        little = ~(whole[tokens].cpu() * TOLERANCE.value >= len(chain.start) * FLOOR.value * least)
+        share = float(log_share[tokens].sum())
+        is_lost = not z >= DOUBTFUL.value or not share > -math.inf or bool((is_low & little).any())
         possible = z > 0 and scale > -math.inf
         totals.append(z)
-        low.append(bool(tokens) and scale > -math.inf and doubtful)
-        log_z.append(float(log_share[tokens].sum()) + scale if possible or not tokens else -math.inf)
-        lost.append(bool(tokens) and scale > -math.inf and not z >= DOUBTFUL.value)
+        low.append(bool(tokens) and scale > -math.inf and bool(is_low.any()))
+        log_z.append(share + scale if possible or not tokens else -math.inf)
+        lost.append(bool(tokens) and scale > -math.inf and is_lost)
     in_order = torch.argsort(rows.sentence)
     numbers = [chain.start.new_tensor(each, dtype=torch.float64) for each in (totals, log_z)]
     marks = [torch.tensor(each, device=chain.start.device) for each in (low, lost)]

@@ -21,6 +21,7 @@ from torch import Tensor
 from rankspace.kernels.chain_steps import BLOCK as STEP
 from rankspace.kernels.chain_steps import LARGE, bits_of, scale_of, shared_memory
 from rankspace.kernels.chain_table import Chain
+from rankspace.kernels.interpreted import factor
 from rankspace.kernels.scales import LEAST_POWER
 
 ROWS = 32  # of either product at most
@@ -103,13 +104,13 @@ def _both_products(
         if TURNED:
             there = table + ranks.to(tl.int64)[:, None] * stride + states[None, :]
             tile = tl.load(there, mask=inside[:, None] & wanted[None, :], other=0.0)  # [MIDDLE, STRIP]
-            total = tl.dot(other, tile, total, input_precision="ieee")
-            part = tl.dot(one, tl.trans(tile), input_precision="ieee")
+            total = tl.dot(factor(other), factor(tile), total, input_precision="ieee")
+            part = tl.dot(factor(one), factor(tl.trans(tile)), input_precision="ieee")
         else:
             there = table + states.to(tl.int64)[:, None] * stride + ranks[None, :]
             tile = tl.load(there, mask=wanted[:, None] & inside[None, :], other=0.0)  # [STRIP, MIDDLE]
-            total = tl.dot(other, tl.trans(tile), total, input_precision="ieee")
-            part = tl.dot(one, tile, input_precision="ieee")
+            total = tl.dot(factor(other), factor(tl.trans(tile)), total, input_precision="ieee")
+            part = tl.dot(factor(one), factor(tile), input_precision="ieee")
         to = parts + (strip * num_one + own).to(tl.int64)[:, None] * num_ranks + ranks[None, :]
         tl.store(to, part, mask=(own < num_one)[:, None] & inside[None, :])
     to = to_states + own.to(tl.int64)[:, None] * num_states + states[None, :]

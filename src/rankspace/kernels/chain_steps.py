@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankspace.kernels.chain_table import FLOOR, Chain
+from rankspace.kernels.interpreted import factor
 from rankspace.kernels.scales import LEAST_POWER, power_of_two
 
 RANKS = 32  # of a program with the product in it: 128 programs at rank 4096
@@ -176,7 +177,7 @@ def meeting(
         inside = (at < rank)[None, :]
         one = tl.load(left + at[None, :], mask=exists[:, None] & inside, other=0.0)  # [PLACES, MIDDLE]
         other = tl.load(right + at[None, :], mask=wanted[:, None] & inside, other=0.0)  # [RANKS, MIDDLE]
-        total = tl.dot(one, tl.trans(other), total, input_precision="ieee")
+        total = tl.dot(factor(one), factor(tl.trans(other)), total, input_precision="ieee")
     return total
 
 

@@ -12,6 +12,8 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.kernels.interpreted import factor
+
 ROWS = 64  # that a program takes at most: a table is read again for more
 COLUMNS = 128  # of a program
 MIDDLE = 64  # summed over at a time
@@ -94,7 +96,7 @@ def _product_in_shares(
             there = table + at.to(tl.int64)[:, None] * stride + columns[None, :]
             mask = inside[:, None] & wanted[None, :]
             other = tl.load(there, mask=mask, other=0.0, eviction_policy="evict_first")  # [MIDDLE, COLUMNS]
-        total = tl.dot(one, other, total, input_precision="ieee")
+        total = tl.dot(factor(one), factor(other), total, input_precision="ieee")
     to = (share * num_rows + own).to(tl.int64)[:, None] * num_columns + columns[None, :]
     tl.store(found + to, total, mask=exists[:, None] & wanted[None, :])
 

@@ -115,7 +115,7 @@ def _passed_back(
             found += tl.load(second + at, mask=exists, other=0.0).to(tl.float32)
             tl.store(total + at, found.to(total.dtype.element_ty), mask=exists)
         if MASKED:
-            found = tl.where(tl.load(source + at, mask=exists, other=0.0) > 0, found, 0.0)
+            found = tl.where(tl.load(source + at, mask=exists, other=0.0).to(tl.float32) > 0, found, 0.0)
         rounded = found.to(passed.dtype.element_ty)
         tl.store(passed + at, rounded, mask=exists)
         if HALVED:

@@ -55,6 +55,6 @@ def span_marginals_by_torch(chart: Chart, above: Above) -> Float[Tensor, "span"]
     """What `span_marginals` must equal."""
     count, parts = chart.rows.num_tokens, chart.rows.num_parts
     found = torch.zeros_like(chart.exponent, dtype=torch.float32)
-    found[:count] = (chart.children[:count] * above.children[:count]).flatten(1).sum(1)
-    found[count:parts] = (chart.alpha[: parts - count] * above.alpha).sum(1)
+    found[:count] = (chart.children[:count].float() * above.children[:count]).flatten(1).sum(1)
+    found[count:parts] = (chart.alpha[: parts - count].float() * above.alpha).sum(1)
     return found

@@ -268,5 +268,5 @@ def root_gradient_by_torch(chart: Chart, slopes: TopSlopes) -> Float[Tensor, "ra
     for place, words in enumerate(rows.length.tolist()):
         if words > 1:
             row = int(rows.shift[words] + rows.before[words]) + place
-            total += slopes.of_top[place] * chart.alpha[row - rows.num_tokens]
+            total += slopes.of_top[place] * chart.alpha[row - rows.num_tokens].float()
     return total[: chart.rank] * slopes.unit.float()

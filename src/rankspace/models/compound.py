@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rankspace.distributions.contract import Distribution
+from rankspace.distributions.memory import within_memory
 from rankspace.inference.ragged import Ragged, lengths_of, ragged
 from rankspace.models.contract import Lengths, Model, Posed
 from rankspace.models.networks import embedding, initialise_matrices
@@ -86,14 +87,17 @@ class CompoundModel(Model):
         found: Gaussian = self.inference(words, ragged(lengths_of(self.NAME, words, lengths), words.device))
         return found
 
+    @within_memory
     def pose(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Posed:
         q = self.infer(words, lengths)
         return self._posed(words, lengths, q.draw() if self.training else q.mean)
 
+    @within_memory
     def log_prob(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
         log_likelihood, divergence = self._terms(words, lengths)
         return log_likelihood - divergence
 
+    @within_memory
     def loss(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
         log_likelihood, divergence = self._terms(words, lengths)
         return (self.kl_weight if self.training else 1) * divergence - log_likelihood

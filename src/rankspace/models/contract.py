@@ -10,9 +10,12 @@ from jaxtyping import Bool, Float, Int, Int32, Int64
 from torch import Tensor, nn
 
 from rankspace.distributions.contract import Distribution
+from rankspace.distributions.memory import Shortage, Work, lengths_given, within_memory
 from rankspace.distributions.parameters import check_eos
 from rankspace.errors import RankspaceError
+from rankspace.inference.links import Precision
 from rankspace.inference.ragged import lengths_of, ragged
+from rankspace.models.memory import shortage, smaller
 
 Lengths = Sequence[int] | Int[Tensor, "batch"] | None
 Kind = Literal["tree", "chain"]
@@ -39,6 +42,7 @@ class Model(nn.Module, ABC):
     NAME: ClassVar[str]
     ABOUT: ClassVar[str]  # one line for people
     KIND: Kind
+    PRECISION: ClassVar[Precision] = "medium"  # of training by kernels, where none is asked for
     BOUND: ClassVar[bool] = False  # whether `loss` is only an upper bound of -log p
 
     def __init__(self, **settings: Any) -> None:
@@ -75,6 +79,7 @@ class Model(nn.Module, ABC):
         Probabilities are those of the whole vocabulary either way. Without `words` a chain has its `eos`.
         """
 
+    @within_memory
     def pose(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Posed:
         """The distribution for a batch: emissions of its distinct words alone. Padding is not read.
 
@@ -85,10 +90,25 @@ class Model(nn.Module, ABC):
         distinct, places = torch.unique(layout.pack(words), return_inverse=True)
         return Posed(self(distinct), layout.unpack(places), numbers, distinct)
 
+    @within_memory
     def log_prob(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
         """log p of each sentence, differentiable in the weights."""
         posed = self.pose(words, lengths)
         return posed.distribution.log_prob(posed.words, posed.lengths)
+
+    def _shortage(self, query: str, words: Tensor, lengths: Lengths) -> Shortage:
+        return shortage(self, Work(lengths_given(words, lengths), self._learns(), self.can_be_captured(words.device)))
+
+    def _learns(self) -> bool:
+        return torch.is_grad_enabled() and any(weight.requires_grad for weight in self.parameters())
+
+    @property
+    def _label(self) -> str:
+        return self.NAME
+
+    @property
+    def _remedy(self) -> str:
+        return f"give fewer or shorter sentences at a time, or {smaller(self)}"
 
     def can_be_captured(self, device: torch.device) -> bool:
         """Whether `padded_log_prob` runs on a device with the model's options."""
@@ -101,7 +121,9 @@ class Model(nn.Module, ABC):
         backward pass may mark more of them in the same tensor; the gradients of the batch are not to be used then.
 
         Shapes alone decide what is launched, and nothing waits for the device, so that one CUDA graph serves all
-        batches of a shape. Words after the end of a sentence are any words. The seed chooses what is dropped.
+        batches of a shape. Without gradients, where no backward pass will mark any, it waits to know them; a graph
+        that is recorded without gradients marks all that may be. Words after the end of a sentence are any words. The
+        seed chooses what is dropped.
         """
         raise NotImplementedError(f"{self.NAME} has no kernels.")
 

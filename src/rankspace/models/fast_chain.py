@@ -23,7 +23,7 @@ from rankspace.inference.links import Precision, operand
 from rankspace.inference.ragged import Ragged
 from rankspace.models.fast_products import aligned, product, product_into
 from rankspace.models.fast_tables import embedding_gradients, table
-from rankspace.models.fast_vectors import begun, begun_back, doubted, rows_of, settled, tensors_of
+from rankspace.models.fast_vectors import begun, begun_back, doubt_of, doubted, rows_of, settled, tensors_of
 
 
 class Settings(NamedTuple):
@@ -63,7 +63,8 @@ def rank_chain_log_prob(
     true_lengths: Int[Tensor, "batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero. With
-    `true_lengths` nothing waits for the device, and the backward pass may mark more (`Model.padded_log_prob`).
+    `true_lengths`, and gradients, nothing waits for the device, and the backward pass may mark more
+    (`Model.padded_log_prob`).
 
     `start` are probabilities; without them the first rank is drawn from the last state's row of U, and nothing leads to
     that state. `log_words` are log-probabilities of the tokens in the order of the layout. Entries of U and V are left
@@ -73,7 +74,7 @@ def rank_chain_log_prob(
     Takes 2 r^2 m flops forward and 8 tokens r m backward, or 4 r^2 m if that is less; keeps U and V.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _RankChain.apply
-    doubt = None if true_lengths is None else torch.zeros_like(true_lengths, dtype=torch.bool)
+    doubt = doubt_of(true_lengths)
     settings = Settings(layout, precision, dropout, true_lengths, doubt)
     found, lost = apply(from_states, to_states, ranks, start, log_words, seed, settings)
     return found, lost if doubt is None else doubt

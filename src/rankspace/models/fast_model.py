@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.distributions.contract import Order
-from rankspace.errors import RankspaceError
-from rankspace.inference.backends import can_run_kernels, launching_on, runs_triton
+from rankspace.distributions.memory import within_memory
+from rankspace.inference.backends import can_run_kernels, launching_on, runs_kernels
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged, equal_lengths, lengths_of, ragged
 from rankspace.models.contract import Lengths, Model
@@ -49,6 +49,7 @@ class FastChain(Model):
         with launching_on(words.device):
             return self.log_prob_by_kernels(words, equal_lengths(num_sentences, length, words.device), seed, lengths)
 
+    @within_memory
     def log_prob(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
         """log p of each sentence, differentiable in the weights. By kernels where they run; what they lose is done
         again as everywhere else."""
@@ -72,16 +73,7 @@ class FastChain(Model):
         return options
 
     def _runs_kernels(self, device: torch.device) -> bool:
-        if not self._may_run_kernels():
-            return False
-        backend = self.options.get("backend", "auto")
-        other = next((weight.dtype for weight in self.parameters() if weight.dtype != torch.float32), None)
-        if other is not None and backend == "triton":
-            raise RankspaceError(
-                f"{self.NAME}: backend is 'triton', but the weights are {other} and it needs float32; give "
-                f"backend='auto'."
-            )
-        return other is None and runs_triton(self.NAME, backend, torch.float32, device)
+        return self._may_run_kernels() and runs_kernels(self.NAME, self.options, self.parameters(), device)
 
     def _may_run_kernels(self) -> bool:
         backend, order = (self.options.get(name, "auto") for name in ("backend", "order"))

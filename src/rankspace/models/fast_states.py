@@ -25,7 +25,7 @@ from rankspace.models.fast_products import aligned, product
 from rankspace.models.fast_sides import Side, both_sides, derivatives, is_worth_it, lost_beside
 from rankspace.models.fast_tables import logit_gradients, portions, table
 from rankspace.models.fast_tall import meet, meet_into
-from rankspace.models.fast_vectors import begun, begun_back, doubted, rows_of, settled, tensors_of
+from rankspace.models.fast_vectors import begun, begun_back, doubt_of, doubted, rows_of, settled, tensors_of
 
 
 class Settings(NamedTuple):
@@ -56,15 +56,15 @@ def state_chain_log_prob(
     seed: Int[Tensor, ""],
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero. With
-    true lengths nothing waits for the device, and the backward pass may mark more (`Model.padded_log_prob`).
+    true lengths, and gradients, nothing waits for the device, and the backward pass may mark more
+    (`Model.padded_log_prob`).
 
     `start` are probabilities, `log_words` log-probabilities of the tokens in the order of the layout. The embeddings of
     states may be operands of the precision already. Takes 4 tokens m r flops forward, twice that backward; keeps A, B
     and three numbers for each token and state.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _StateChain.apply
-    lengths = settings.true_lengths
-    doubt = None if lengths is None else torch.zeros_like(lengths, dtype=torch.bool)
+    doubt = doubt_of(settings.true_lengths)
     settings, has_gradients = settings._replace(doubt=doubt), torch.is_grad_enabled()
     found, lost = apply(from_states, to_states, ranks, start, log_words, seed, settings, has_gradients)
     return found, lost if doubt is None else doubt

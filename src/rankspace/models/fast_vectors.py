@@ -45,6 +45,13 @@ def begun_back(chain: Any, ends: Any, slopes: Float[Tensor, "batch"], layout: Ra
     return found
 
 
+def doubt_of(true_lengths: Int[Tensor, "batch"] | None) -> Bool[Tensor, "batch"] | None:
+    """Where the backward pass of a padded batch is to mark sentences; nothing where there will be none."""
+    if true_lengths is None or not torch.is_grad_enabled():
+        return None
+    return torch.zeros_like(true_lengths, dtype=torch.bool)
+
+
 def settled(
     ends: Any,
     doubt: Bool[Tensor, "batch"] | None,
@@ -68,10 +75,11 @@ def settled(
 
 def doubted(chain: Any, ends: Any, back: Any, slopes: Float[Tensor, "batch"], layout: Ragged) -> Bool[Tensor, "batch"]:
     """Sentences of whose probability too much passes through low outputs, by the derivatives for slopes."""
-    from rankspace.kernels.chain_doubt import TOLERANCE, doubts
+    from rankspace.kernels.chain_doubt import doubts
+    from rankspace.kernels.chain_table import TOLERANCE
 
     found = doubts(chain, back.of_sums, ends.low, layout.token_place, layout.previous)
-    fine = found <= TOLERANCE * counted_slopes(ends, slopes, layout).abs()
+    fine = found <= TOLERANCE.value * counted_slopes(ends, slopes, layout).abs()
     return layout.in_callers_order(~fine)  # nor is what is NaN
 
 

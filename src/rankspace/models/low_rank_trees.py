@@ -118,11 +118,13 @@ def tree_log_prob(
         mass = _mass(sides, operand(matrix.detach(), precision))
         at_root = head[-1].float() if root is None else meeting(root.softmax(0)[None], head.T, precision)[0]
     tokens = torch.arange(layout.num_tokens, device=scale.device)
-    lost = torch.zeros(len(layout.lengths), dtype=torch.bool, device=scale.device)
-    sentences = Sentences(layout, tokens, scale.double(), true_lengths, doubt=lost)
+    doubt = None
+    if torch.is_grad_enabled():
+        doubt = torch.zeros(len(layout.lengths), dtype=torch.bool, device=scale.device)
+    sentences = Sentences(layout, tokens, scale.double(), true_lengths, doubt=doubt)
     inputs = TreeInputs(DenseLink(matrix, precision), words, at_root / at_root.detach().sum(), mass)
-    found, _ = log_z_by_kernels(inputs, sentences, None)
-    return found, lost
+    found, lost = log_z_by_kernels(inputs, sentences, None)
+    return found, lost if doubt is None else doubt
 
 
 class Side(NamedTuple):

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankspace.distributions import PCFG
-from rankspace.inference.backends import can_run_kernels, launching_on
+from rankspace.inference.backends import can_run_kernels, launching_on, runs_kernels
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import equal_lengths
 from rankspace.inference.tree.dense_triton import Setting, dense_log_z_by_kernels
@@ -51,14 +51,18 @@ class NPCFG(Model):
     NAME: ClassVar = "n-pcfg"
     ABOUT: ClassVar = "PCFG with a full rule tensor (Kim, Dyer, Rush 2019)"
     KIND = "tree"
+    PRECISION: ClassVar = "high"
 
     def __init__(self, vocabulary: int, nonterminals: int = 30, preterminals: int = 60, size: int = 256) -> None:
         super().__init__(vocabulary=vocabulary, nonterminals=nonterminals, preterminals=preterminals, size=size)
         self.grammar = FullGrammar(**self.settings)
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> PCFG:
-        """The kernels are the model's: its distribution runs as with "auto"."""
-        options = {**self.options, "backend": "auto"} if self.options.get("backend") == "triton" else self.options
+        """The kernels are the model's, in training: its distribution runs as with "auto"."""
+        options = self.options
+        if options.get("backend") == "triton":
+            runs_kernels(self.NAME, options, self.parameters(), self.grammar.nonterminals.device)
+            options = {**options, "backend": "auto"}
         return PCFG(*self.grammar(words), validate=False, **options)
 
     def can_be_captured(self, device: torch.device) -> bool:

@@ -12,6 +12,7 @@ from rankspace.data.corpus import Corpus
 from rankspace.errors import RankspaceError
 from rankspace.evaluation import ParseScores, Perplexity, chain_perplexity, score, tree_perplexity
 from rankspace.models import Model
+from rankspace.training.machine import EVALUATION_LIMITS, enough_memory
 from rankspace.training.processes import Processes
 from rankspace.trees import Tree
 
@@ -80,7 +81,7 @@ class Evaluator:
         devices = [self.processes.device] if self.processes.device.type == "cuda" else []
         with torch.no_grad(), torch.random.fork_rng(devices):
             torch.manual_seed(SEED)
-            own = [scored for batch in self._own() for scored in self._scored(model, batch)]
+            own = [scored for batch in self._own() for scored in self._within_memory(model, batch)]
         model.train(was_training)
         found = sorted(self.processes.gathered(own))
         return Evaluated(
@@ -100,6 +101,10 @@ class Evaluator:
         plan = self._batches.plan()
         for numbers in plan[self.processes.rank :: self.processes.world]:
             yield self._batches.batch(numbers)
+
+    def _within_memory(self, model: Model, batch: Batch) -> list[Scored]:
+        with enough_memory("evaluation", model, [tuple(batch.words.shape)], EVALUATION_LIMITS, learns=False):
+            return self._scored(model, batch)
 
     def _scored(self, model: Model, batch: Batch) -> list[Scored]:
         words, lengths = batch.words.to(self.processes.device), batch.lengths.tolist()

@@ -125,7 +125,7 @@ class Trainer:
         self._weigh_divergence()
         self.step.watch.begin(Place(progress.step + 1, progress.epoch, self.batches.position))
         rate = self.schedule.learning_rate(progress.step, self._share_done(done))
-        with enough_memory(progress.step + 1, [tuple(share.words.shape) for share in shares]):
+        with enough_memory(f"step {progress.step + 1}", self.model, [tuple(share.words.shape) for share in shares]):
             self.step(shares, rate, meanwhile)
         progress.step += 1
         progress.num_words += sum(share.num_predictions for share in shares)

@@ -2,7 +2,6 @@
 
 import math
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,14 @@ from typing import Any, Literal
 import torch
 
 from rankspace import __version__
-from rankspace.errors import RankspaceError, is_lack_of_memory
+from rankspace.distributions.memory import Work, origin
+from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory
 from rankspace.inference.links import Precision
 from rankspace.models import Model
+from rankspace.models.memory import setting_of_width, shortage
+
+TRAINING_LIMITS = "batches.max_sentences, batches.max_tokens, batches.max_length"
+EVALUATION_LIMITS = "evaluation.max_tokens, evaluation.max_length"
 
 
 def environment(device: torch.device, world: int = 1) -> dict[str, Any]:
@@ -45,10 +49,10 @@ def memory_mb(device: torch.device) -> int:
 
 
 def decided_precision(asked: Precision | Literal["auto"], model: Model, device: torch.device) -> Precision:
-    """What a run trains in. "auto" is "medium" for a model that trains by kernels on a GPU, and "highest" elsewhere."""
+    """What a run trains in. "auto" is the model's own where it trains by kernels on a GPU, and "highest" elsewhere."""
     if asked != "auto":
         return asked
-    return "medium" if device.type == "cuda" and model.can_be_captured(device) else "highest"
+    return model.PRECISION if device.type == "cuda" and model.can_be_captured(device) else "highest"
 
 
 @contextmanager
@@ -89,17 +93,16 @@ def _commit() -> str | None:
 
 
 @contextmanager
-def enough_memory(step: int, shapes: Sequence[tuple[int, ...]]) -> Iterator[None]:
-    """Within, a lack of memory is told with the step, the largest batch and what was asked for."""
+def enough_memory(
+    what: str, model: Model, shapes: Sequence[tuple[int, ...]], limits: str = TRAINING_LIMITS, learns: bool = True
+) -> Iterator[None]:
+    """Within, a lack of memory is told with the largest batch, about how much it takes, and which settings to lower."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, NotEnoughMemoryError) as error:
         if not is_lack_of_memory(error):
             raise
         num, length = max(shapes, key=math.prod)
-        asked = re.search(r"[Tt]ried to allocate ([0-9.]+ [KMGT]iB)|allocate ([0-9]+) bytes", str(error))
-        more = f" ({asked[1] or asked[2] + ' bytes'} more were asked for)" if asked else ""
-        raise RankspaceError(
-            f"train: step {step}: not enough memory for {num} sentences of up to {length} words{more}; lower "
-            f"batches.max_sentences, batches.max_tokens or batches.max_length, or the sizes of the model."
-        ) from None
+        device = next(model.parameters()).device
+        found = shortage(model, Work((length,) * num, learns, learns and model.can_be_captured(device)))
+        raise found.told(f"train: {what}", error, f"lower {limits} or {setting_of_width(model)}") from origin(error)

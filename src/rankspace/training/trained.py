@@ -108,19 +108,21 @@ class Trained:
 
     def parts(self, sentences: Sequence[Words]) -> Iterator[Part]:
         """The sentences in batches of at most `max_tokens` words with padding, short ones first."""
+        for places in self.division(sentences):
+            yield Part(places, *self.encode([sentences[place] for place in places]))
+
+    def division(self, sentences: Sequence[Words]) -> Iterator[list[int]]:
+        """The places of the sentences of each of these batches."""
         extra = self.eos is not None
         order = sorted(range(len(sentences)), key=lambda place: len(sentences[place]))
         batch: list[int] = []
         for place in order:
             if batch and (len(batch) + 1) * (len(sentences[place]) + extra) > self.max_tokens:
-                yield self._part(batch, sentences)
+                yield batch
                 batch = []
             batch.append(place)
         if batch:
-            yield self._part(batch, sentences)
-
-    def _part(self, places: list[int], sentences: Sequence[Words]) -> Part:
-        return Part(places, *self.encode([sentences[place] for place in places]))
+            yield batch
 
     def posed(self, sentences: Sequence[Words]) -> Iterator[tuple[Part, Posed]]:
         """Each batch with the distribution over its words, for queries of one's own; no gradient."""

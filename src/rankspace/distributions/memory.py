@@ -1,0 +1,160 @@
+"""How much memory `log_prob` takes, and how a lack of it is told: the one place for distributions, models, training,
+commands and benchmarks.
+
+Nothing here runs while there is memory enough.
+"""
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+import torch
+
+from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory, replaced_by
+
+if TYPE_CHECKING:
+    from rankspace.distributions.contract import Distribution
+
+EMISSION = "log_emission"
+TORCH_SAYS = re.compile(r"[Tt]ried to allocate ([0-9.]+) ?(bytes|[KMGT]iB)")
+UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Work(NamedTuple):
+    """What is asked of a distribution."""
+
+    lengths: tuple[int, ...]
+    gradients: bool = False  # with its backward pass
+    kernels: bool = False  # by Triton, whose charts are wider
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def num_spans(self) -> int:
+        return sum(length * (length + 1) // 2 for length in self.lengths)
+
+
+def numbers_of_tables(tables: Mapping[str, int], vocabulary: int, work: Work) -> int:
+    """Numbers that parameters of some sizes are turned into: all in linear space, of the emissions those of the words
+    of the batch; with gradients as many again, and the emissions' own."""
+    emission = tables[EMISSION]
+    of_words = emission * min(work.num_tokens, vocabulary) // max(1, vocabulary)
+    once = sum(tables.values()) - emission + of_words
+    return 2 * once + emission if work.gradients else once
+
+
+def numbers_of(distribution: "Distribution", work: Work) -> int:
+    """Numbers that `log_prob` takes besides the parameters."""
+    tables = {label: parameter.numel() for label, parameter in distribution.parameters.items()}
+    in_tables = numbers_of_tables(tables, distribution.vocabulary, work)
+    return in_tables + distribution.numbers_kept(distribution._memory_sizes(), work)
+
+
+class Shortage(NamedTuple):
+    """What memory did not hold. The size is an estimate: what is done again in float64 or in log space takes more."""
+
+    num_sentences: int
+    longest: int
+    sizes: str  # rank 300, float32
+    bytes_needed: int | None  # None if it is not known
+
+    def told(self, what: str, error: BaseException, remedy: str) -> NotEnoughMemoryError:
+        """The line for people. To be raised from the `origin` of the error."""
+        return NotEnoughMemoryError(f"{what}: {self.account(error)}; {remedy}.")
+
+    def account(self, error: BaseException) -> str:
+        """What was not held, about how much it takes, and what torch could not get."""
+        asked, sizes = bytes_asked(error), f" ({self.sizes})" if self.sizes else ""
+        needed = None if self.bytes_needed is None else f"it takes about {size_text(self.bytes_needed)}"
+        missing = None if asked is None else f"{size_text(asked)} more could not be had"
+        size = ", and ".join(part for part in (needed, missing) if part)
+        size = f": {size}" if size else ""
+        return f"not enough memory for {self.batch}{sizes}{size}"
+
+    @property
+    def batch(self) -> str:
+        if self.num_sentences == 1:
+            return f"a sentence of {self.longest} words"
+        return f"{self.num_sentences} sentences of up to {self.longest} words"
+
+
+def shortage_of(distribution: "Distribution", query: str, lengths: tuple[int, ...]) -> Shortage:
+    """What a query could not hold in memory. All but log-probabilities make two passes over the sentences."""
+    learns = torch.is_grad_enabled() and any(value.requires_grad for value in distribution.parameters.values())
+    gradients = learns or query not in ("log_prob", "log_joint")
+    wide = distribution._is_wide(query)
+    dtype = torch.float64 if wide else distribution.dtype
+    needed = numbers_of(distribution, Work(lengths, gradients, distribution._by_kernels() and not wide))
+    sizes = f"{size_of(distribution.WIDTH, distribution.sizes[distribution.WIDTH])}, {str(dtype).split('.')[1]}"
+    return Shortage(len(lengths), max(lengths, default=0), sizes, needed * dtype.itemsize)
+
+
+def size_text(num_bytes: int) -> str:
+    """43.2 GB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes / 1000:.1f} kB"
+
+
+def bytes_asked(error: BaseException | None) -> int | None:
+    """What torch says that it could not allocate, if it says so, also in an error whose place another took."""
+    while error is not None:
+        found = TORCH_SAYS.search(str(error))
+        if found:
+            return round(float(found[1]) * UNITS[found[2]])
+        error = replaced_by(error)
+    return None
+
+
+def origin(error: BaseException) -> BaseException:
+    """The error that a told one came from."""
+    while isinstance(error, NotEnoughMemoryError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def within_memory(method: Method) -> Method:
+    """A method on `words` and `lengths` whose lack of memory is told by `self._shortage(query, words, lengths)` and
+    `self._remedy`, under the name of the outermost such method. Other errors pass."""
+
+    @functools.wraps(method)
+    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except (MemoryError, RuntimeError, NotEnoughMemoryError) as error:
+            if not is_lack_of_memory(error):
+                raise
+            given = inspect.signature(method).bind(self, *args, **kwargs).arguments
+            shortage = self._shortage(method.__name__, given["words"], given.get("lengths"))
+            raise shortage.told(f"{self._label}.{method.__name__}", error, self._remedy) from origin(error)
+
+    return cast(Method, told)
+
+
+def lengths_given(words: Any, lengths: Any) -> tuple[int, ...]:
+    """Of a batch that was given; those of the table where they were not to be had."""
+    if lengths is None:
+        return (int(words.shape[-1]),) * len(words)
+    return tuple(int(length) for length in (lengths if isinstance(lengths, Sequence) else lengths.tolist()))
+
+
+def size_of(axis: str, size: int) -> str:
+    """rank 300, 12 states."""
+    return f"rank {size}" if axis == "rank" else f"{size} {axis}s"
+
+
+def lower(axis: str) -> str:
+    return "a lower rank" if axis == "rank" else f"fewer {axis}s"
+
+
+def num_of_axes(axes: Mapping[str, Sequence[str]], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Numbers in each table."""
+    return {label: math.prod(sizes[axis] for axis in each) for label, each in axes.items()}

@@ -1,0 +1,97 @@
+"""How much memory a batch takes under a model, from its settings: as its distribution's, and tables and weights."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rankspace.distributions import HMM, LHMM, LPCFG, PCFG, BlockHMM, RankSpaceHMM, RankSpacePCFG, SimplePCFG
+from rankspace.distributions.contract import Distribution
+from rankspace.distributions.memory import EMISSION, Shortage, Work, lower, num_of_axes, numbers_of_tables, size_of
+from rankspace.models.emission import PORTION as LOGITS
+from rankspace.models.fast_emission import PORTION as LOGITS_BY_KERNELS
+
+if TYPE_CHECKING:
+    from rankspace.models.contract import Model
+
+DISTRIBUTIONS: Mapping[str, type[Distribution]] = {
+    "rank-pcfg": RankSpacePCFG,
+    "tn-pcfg": RankSpacePCFG,
+    "simple-pcfg": SimplePCFG,
+    "simple-cpcfg": SimplePCFG,
+    "n-pcfg": PCFG,
+    "pcfg": PCFG,
+    "c-pcfg": PCFG,
+    "l-pcfg": LPCFG,
+    "rank-hmm": RankSpaceHMM,
+    "lhmm": LHMM,
+    "hmm": HMM,
+    "vl-hmm": BlockHMM,
+}
+
+
+def distribution_of(model: "Model") -> type[Distribution] | None:
+    """What a model of the registry gives; None for one of somebody's own."""
+    return DISTRIBUTIONS.get(model.settings.get("of", model.NAME))
+
+
+def chart_bytes(model: "Model", work: Work) -> int:
+    """Bytes of what an engine keeps, and nothing besides: no run takes less. Zero where it is not known."""
+    of = distribution_of(model)
+    return 0 if of is None else of.numbers_kept(_sizes(model, work), work) * _bytes_per_number(model, work)
+
+
+def bytes_needed(model: "Model", work: Work) -> int | None:
+    """About as many bytes as a batch takes, weights included; with gradients, also theirs and what an optimiser
+    remembers. None where it is not known."""
+    of = distribution_of(model)
+    if of is None:
+        return None
+    sizes = _sizes(model, work)
+    tables = num_of_axes(of.AXES, sizes)
+    if model.BOUND:  # of each sentence's own
+        tables = {label: number * len(work.lengths) for label, number in tables.items()}
+    made = (1 + work.gradients) * sum(tables.values()) + numbers_of_tables(tables, sizes["vocab"], work)
+    logits = tables[EMISSION] // max(1, sizes["vocab"]) * model.vocabulary
+    made += min(logits, LOGITS_BY_KERNELS if work.kernels else LOGITS)
+    weights = model.num_weights * (4 if work.gradients else 1)
+    return weights * _dtype(model).itemsize + made * _bytes_per_number(model, work) + chart_bytes(model, work)
+
+
+def shortage(model: "Model", work: Work) -> Shortage:
+    """What memory did not hold of a batch."""
+    of = distribution_of(model)
+    sizes = "" if of is None else f"{size_of(of.WIDTH, _sizes(model, work)[of.WIDTH])}, "
+    sizes += str(_dtype(model)).split(".")[1]
+    return Shortage(len(work.lengths), max(work.lengths, default=0), sizes, bytes_needed(model, work))
+
+
+def smaller(model: "Model") -> str:
+    """What of a model to reduce: a lower rank, fewer states."""
+    of = distribution_of(model)
+    return "a smaller model" if of is None else lower(of.WIDTH)
+
+
+def setting_of_width(model: "Model") -> str:
+    """The setting that most of the memory is in proportion to."""
+    of = distribution_of(model)
+    return "the sizes of the model" if of is None else f"model.{of.WIDTH + 's' if of.WIDTH != 'rank' else 'rank'}"
+
+
+def _sizes(model: "Model", work: Work) -> dict[str, int]:
+    """The axes of its distribution, whose vocabulary are the words of the batch, or each sentence's own."""
+    given: Mapping[str, Any] = model.settings
+    named = {"rank": "rank", "state": "states", "nonterminal": "nonterminals", "preterminal": "preterminals"}
+    sizes = {axis: given[setting] for axis, setting in {**named, "block": "blocks"}.items() if setting in given}
+    words = min(given["vocabulary"], max(work.lengths, default=0) if model.BOUND else work.num_tokens)
+    sizes |= {"vocab": words, "vocabulary": words, "column": -(-given["vocabulary"] // sizes.get("block", 1))}
+    return {**sizes, "symbol": sizes.get("nonterminal", 0) + sizes.get("preterminal", 0)}
+
+
+def _bytes_per_number(model: "Model", work: Work) -> int:
+    """Kernels keep what they multiply as operands."""
+    return 2 if work.kernels and model.options.get("precision") == "medium" else _dtype(model).itemsize
+
+
+def _dtype(model: "Model") -> torch.dtype:
+    return next((weight.dtype for weight in model.parameters()), torch.get_default_dtype())
