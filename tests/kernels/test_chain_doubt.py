@@ -215,3 +215,13 @@ def test_a_start_that_all_but_one_state_has_left() -> None:
         found.append(log_p)
     for each in found[1:]:
         torch.testing.assert_close(each, found[0], rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("which", [slice(None), slice(2, 3)], ids=["all", "some"])
+def test_a_word_that_is_no_number_is_lost_and_not_impossible(which: slice) -> None:
+    model, layout = new_model("ranks", 30, 12), ragged(LENGTHS, DEVICE)
+    log_words = torch.randn(layout.num_tokens, 12, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    row = int(((layout.token_time == 1) & (layout.sentence_at[layout.token_place] == 1)).nonzero())
+    log_words[row, which] = math.nan
+    _, lost = chain_of(model, log_words, None)
+    assert lost.tolist() == [False, True, False, False]

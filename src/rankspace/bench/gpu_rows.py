@@ -190,7 +190,7 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 
 def small(row: Row) -> Row:
-    """A row that runs anywhere: it says nothing of speed, so it is compared with nothing."""
+    """A row that takes seconds anywhere: it says nothing of speed, so it is compared with nothing."""
     settings = {name: 8 if name == "size" else 5 + 2 * place for place, name in enumerate(row.settings)}
     lengths = tuple(min(length, 3 + place) for place, length in enumerate(row.lengths[:3]))
     return replace(

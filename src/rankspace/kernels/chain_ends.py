@@ -34,10 +34,13 @@ def _lay_words(log_words, words, log_scale, rank, BLOCK: tl.constexpr):
     token = tl.program_id(0)
     at = token.to(tl.int64) * rank
     largest = tl.full([BLOCK], float("-inf"), tl.float32)
+    broken = tl.zeros([BLOCK], tl.int32)
     for first in range(0, rank, BLOCK):
         ranks = first + tl.arange(0, BLOCK)
-        largest = tl.maximum(largest, tl.load(log_words + at + ranks, mask=ranks < rank, other=float("-inf")))
-    top = tl.max(largest, 0)
+        entries = tl.load(log_words + at + ranks, mask=ranks < rank, other=float("-inf"))
+        largest = tl.maximum(largest, entries)
+        broken |= (entries != entries).to(tl.int32)
+    top = tl.where(tl.max(broken, 0) > 0, float("nan"), tl.max(largest, 0))  # a maximum may leave NaN out
     tl.store(log_scale + token, top.to(tl.float64))
     top = tl.where(top == float("-inf"), 0.0, top)
     for first in range(0, rank, BLOCK):
@@ -50,7 +53,7 @@ def lay_words_by_torch(chain: Chain, log_words: Float[Tensor, "token rank"]) -> 
     """What `lay_words` must equal."""
     top = log_words.amax(1)
     chain.log_scale.copy_(top)
-    chain.words.copy_((log_words - top.where(top > -math.inf, 0)[:, None]).exp())
+    chain.words.copy_((log_words - top.where(top != -math.inf, 0)[:, None]).exp())
 
 
 class Predictions(NamedTuple):
@@ -116,7 +119,8 @@ def ends(chain: Chain) -> Ends:
     sum(output). That of all words of the vocabulary is one as computed, however vectors and links were rounded; where
     nothing is rounded the sums telescope to Z.
 
-    A sentence with a word that no rank can have is impossible and neither low nor lost; an empty one has log Z = 0.
+    A sentence with a word that no rank can have is impossible and neither low nor lost, one with a NaN is lost, and an
+    empty one has log Z = 0.
     """
     batch, start = chain.rows.num_sentences, chain.start
     found = Ends(
@@ -198,7 +202,7 @@ def _ends(
     taken_out, share = tl.sum(logs, 0), tl.sum(shares, 0)
     possible = (z > 0) & (taken_out > float("-inf"))
     logarithm = tl.where(possible, share + taken_out, float("-inf"))
-    counts = (num_words > 0) & (taken_out > float("-inf"))
+    counts = (num_words > 0) & ((taken_out == float("-inf")) == 0)
     is_lost = ((z >= DOUBTFUL) == 0) | ((share > float("-inf")) == 0) | (tl.max(wrong, 0) > 0)
     to = tl.load(sentence + place)
     tl.store(total + place, z)
@@ -224,9 +228,9 @@ def ends_by_torch(chain: Chain) -> Ends:
         is_lost = not z >= DOUBTFUL.value or not share > -math.inf or bool((is_low & little).any())
         possible = z > 0 and scale > -math.inf
         totals.append(z)
-        low.append(bool(tokens) and scale > -math.inf and bool(is_low.any()))
+        low.append(bool(tokens) and scale != -math.inf and bool(is_low.any()))
         log_z.append(share + scale if possible or not tokens else -math.inf)
-        lost.append(bool(tokens) and scale > -math.inf and is_lost)
+        lost.append(bool(tokens) and scale != -math.inf and is_lost)
     in_order = torch.argsort(rows.sentence)
     numbers = [chain.start.new_tensor(each, dtype=torch.float64) for each in (totals, log_z)]
     marks = [torch.tensor(each, device=chain.start.device) for each in (low, lost)]
