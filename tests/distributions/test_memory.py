@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_leaves
 import rankspace.distributions as distributions
 from rankspace.distributions import HMM, HSMM, LHMM, LPCFG, PCFG, BlockHMM, RankSpaceHMM, RankSpacePCFG, SimplePCFG
 from rankspace.distributions.contract import Distribution
-from rankspace.distributions.memory import bytes_asked, size_text
+from rankspace.distributions.memory import bytes_asked, is_within_memory, size_text
 from rankspace.errors import NotEnoughMemoryError
+from rankspace.models import MODELS
 
 SIZES = {"nonterminal": 40, "preterminal": 50, "symbol": 90, "rank": 64, "vocab": 300, "vocabulary": 300}
 SIZES |= {"state": 200, "duration": 6, "column": 75}
@@ -111,13 +112,20 @@ def test_every_query_on_sentences_tells_of_a_lack_of_memory() -> None:
     """Also those of a distribution that is yet to be written, if it is listed."""
     classes = {each for name in distributions.__all__ for each in _lineage(getattr(distributions, name))}
     assert len(classes) > 9
+    assert not is_within_memory(Distribution.memory)
     for each in classes:
         for name, method in vars(each).items():
             if name.startswith("_") or name == "explain" or not inspect.isfunction(method):
                 continue
             signature = inspect.signature(method)
             if "words" in signature.parameters and "NoReturn" not in str(signature.return_annotation):
-                assert hasattr(method, "__wrapped__"), f"{each.__name__}.{name} is not within_memory"
+                assert is_within_memory(method), f"{each.__name__}.{name} is not within_memory"
+
+
+def test_every_model_tells_of_a_lack_of_memory() -> None:
+    for model in MODELS.values():
+        assert is_within_memory(model.pose)
+        assert is_within_memory(model.log_prob)
 
 
 def _lineage(found: Any) -> list[type]:

@@ -22,6 +22,8 @@ EMISSION = "log_emission"
 TORCH_SAYS = re.compile(r"[Tt]ried to allocate ([0-9.]+) ?(bytes|[KMGT]iB)")
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
+MARK = "is_within_memory"
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -123,7 +125,7 @@ def origin(error: BaseException) -> BaseException:
 
 def within_memory(method: Method) -> Method:
     """A method on `words` and `lengths` whose lack of memory is told by `self._shortage(query, words, lengths)` and
-    `self._remedy`, under the name of the outermost such method. Other errors pass."""
+    `self._remedy`, under the name of the outermost such method. Other errors pass. `is_within_memory` knows it."""
 
     @functools.wraps(method)
     def told(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -136,7 +138,12 @@ def within_memory(method: Method) -> Method:
             shortage = self._shortage(method.__name__, given["words"], given.get("lengths"))
             raise shortage.told(f"{self._label}.{method.__name__}", error, self._remedy) from origin(error)
 
+    setattr(told, MARK, True)
     return cast(Method, told)
+
+
+def is_within_memory(method: Callable[..., Any]) -> bool:
+    return getattr(method, MARK, False)
 
 
 def lengths_given(words: Any, lengths: Any) -> tuple[int, ...]:
