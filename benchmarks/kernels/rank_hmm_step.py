@@ -210,7 +210,7 @@ def phases(case: Case, model: RankHMM, words: Tensor) -> dict[str, float]:
     slopes = torch.full_like(ends.log_z, 1 / len(case.lengths))
 
     def backward() -> Any:
-        return fast_chain._backward(chain, ends, matrix, slopes, settings)
+        return fast_chain._backward(chain, ends, slopes, matrix, settings)
 
     back = backward()
 

@@ -2,7 +2,6 @@
 
 import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -12,8 +11,8 @@ from typing import Any
 
 import torch
 
-import rankspace.errors
 from rankspace import __version__
+from rankspace.training.machine import commit
 
 
 def interleaved(
@@ -45,7 +44,7 @@ def circumstances(device: torch.device) -> dict[str, Any]:
     """Commit, date, device and versions of a measurement."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {
-        "commit": _commit(),
+        "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": name,
         "threads": torch.get_num_threads() if device.type == "cpu" else None,
@@ -77,14 +76,3 @@ def _processor() -> str:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _commit() -> str | None:
-    """The commit of the source tree, with a + if it has changes; None outside of one."""
-    here = Path(rankspace.errors.__file__).parent
-    try:
-        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
-        changes = subprocess.run(["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True)
-    except OSError:
-        return None
-    return head.stdout.strip() + ("+" if changes.stdout.strip() else "") if head.returncode == 0 else None

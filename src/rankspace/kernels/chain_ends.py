@@ -9,8 +9,8 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.kernels.chain_table import DOUBTFUL, FLOOR, TOLERANCE, Chain, Ends
-from rankspace.kernels.scales import LEAST_POWER, power_of_two
+from rankspace.kernels.chain_table import DOUBTFUL, FLOOR, Chain, Ends
+from rankspace.kernels.scales import LEAST_POWER, TOLERANCE, power_of_two
 
 BLOCK = 2048
 TIMES = 64

@@ -22,7 +22,6 @@ LOWEST = torch.finfo(torch.float32).tiny / torch.finfo(torch.float32).eps  # wha
 # Of outputs, and times 2^-k of the vector before where that is above one:
 FLOOR = tl.constexpr(2.0**-95)  # lower ones are raised to it; 2^31 products that underflow lose no more
 DOUBTFUL = tl.constexpr(2.0**-74)  # lower ones must not matter (see `chain_doubt`); others are right to rounding
-TOLERANCE = tl.constexpr(2.0**-26)  # how wrong log Z may be by what was raised at one word
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ FLOOR = tl.constexpr(2.0**-109)  # lower numbers, at the scale at which they wer
 # sums of 2^16 products that underflow amount to, so it also bounds by how much any number is wrong but for rounding
 LINK_FLOOR = 2.0**-124  # the same for a link, of which up to 2^15 entries meet
 DOUBTFUL = tl.constexpr(2.0**-88)  # lower numbers must not matter (see `tree_doubt`); others are right to rounding
+TOLERANCE = tl.constexpr(2.0**-26)  # how wrong log Z may be by what was raised in one span or at one word
 LOWEST = 2.0**-103  # the smallest normal number over the rounding unit; see inference/scaled.py
 LARGEST_POWER = tl.constexpr(112)  # of derivatives: beyond it only what is lost or impossible
 

@@ -23,7 +23,6 @@ from rankspace.kernels.tree_chart import Chart
 from rankspace.kernels.tree_outside import Above
 
 BLOCK = 1024
-TOLERANCE = 2.0**-26  # how wrong log Z may be by the low entries of one span
 
 
 def doubts(chart: Chart, above: Above, places: Int[Tensor, "span"]) -> Float[Tensor, "batch"]:

@@ -9,9 +9,8 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.kernels.scales import DOUBTFUL, FLOOR, ZERO, power_of_two
+from rankspace.kernels.scales import DOUBTFUL, FLOOR, TOLERANCE, ZERO, power_of_two
 from rankspace.kernels.tree_chart import Chart, Results
-from rankspace.kernels.tree_doubt import TOLERANCE
 from rankspace.kernels.tree_splits import LOST
 
 BLOCK = 1024
@@ -53,7 +52,6 @@ def tops(
         chart.rows.num_tokens,
         chart.padded,
         LOG_TWO=math.log(2),
-        TOLERANCE=TOLERANCE,
         LOST=LOST,
         BLOCK=min(BLOCK, triton.next_power_of_2(chart.padded)),
         TIMES=TIMES,
@@ -81,7 +79,6 @@ def _tops(
     num_tokens,
     padded,
     LOG_TWO: tl.constexpr,
-    TOLERANCE: tl.constexpr,
     LOST: tl.constexpr,
     BLOCK: tl.constexpr,
     TIMES: tl.constexpr,
@@ -147,7 +144,7 @@ def tops_by_torch(
         entries = chart.alpha[row - rows.num_tokens].float()
         is_low = entries < DOUBTFUL.value * 2.0 ** -int(chart.power[row])
         floor = FLOOR.value * 2.0 ** -int(chart.power[row])
-        lost[sentence] |= floor * root.where(is_low, 0).sum() > TOLERANCE * top[place]
+        lost[sentence] |= floor * root.where(is_low, 0).sum() > TOLERANCE.value * top[place]
     return Results(top, log_z, lost)
 
 

@@ -76,7 +76,7 @@ def settled(
 def doubted(chain: Any, ends: Any, back: Any, slopes: Float[Tensor, "batch"], layout: Ragged) -> Bool[Tensor, "batch"]:
     """Sentences of whose probability too much passes through low outputs, by the derivatives for slopes."""
     from rankspace.kernels.chain_doubt import doubts
-    from rankspace.kernels.chain_table import TOLERANCE
+    from rankspace.kernels.scales import TOLERANCE
 
     found = doubts(chain, back.of_sums, ends.low, layout.token_place, layout.previous)
     fine = found <= TOLERANCE.value * counted_slopes(ends, slopes, layout).abs()

@@ -32,7 +32,7 @@ def environment(device: torch.device, world: int = 1) -> dict[str, Any]:
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
         "processes": world,
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
@@ -83,13 +83,15 @@ def matmul_precision(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
+    """The commit of the source tree, with a + if it has changes; None outside of one."""
     here = Path(__file__).parent
     try:
         head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+        changes = subprocess.run(["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True)
     except OSError:
         return None
-    return head.stdout.strip() or None if head.returncode == 0 else None
+    return head.stdout.strip() + ("+" if changes.stdout.strip() else "") if head.returncode == 0 else None
 
 
 @contextmanager

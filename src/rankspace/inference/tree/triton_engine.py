@@ -89,9 +89,10 @@ def _lost_after_all(chart: Any, link: Any, root: Tensor, results: Any, layout: R
 
 def _doubted(chart: Any, above: Any, tops: Any, layout: Ragged) -> Bool[Tensor, "batch"]:
     """Sentences of whose probability too much passes through low entries."""
-    from rankspace.kernels.tree_doubt import TOLERANCE, doubts
+    from rankspace.kernels.scales import TOLERANCE
+    from rankspace.kernels.tree_doubt import doubts
 
-    fine = doubts(chart, above, layout.places) <= TOLERANCE * tops.relative.abs()
+    fine = doubts(chart, above, layout.places) <= TOLERANCE.value * tops.relative.abs()
     return layout.in_callers_order(~fine)  # nor is what is NaN
 
 
