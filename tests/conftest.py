@@ -8,9 +8,12 @@ import torch
 SHAPES_ARE_CHECKED = find_spec("beartype") is not None
 
 if SHAPES_ARE_CHECKED:
-    from jaxtyping import install_import_hook
+    import jaxtyping
 
-    install_import_hook("rankspace", "beartype.beartype")  # before any test module imports rankspace
+    from shape_checks import checked
+
+    jaxtyping.jaxtyped = checked  # what the hook decorates with
+    jaxtyping.install_import_hook("rankspace", "beartype.beartype")  # before any test module imports rankspace
 
 if find_spec("hypothesis") is not None:
     import hypothesis

@@ -66,9 +66,13 @@ class TestWhatTheIssueAsksFor:
         assert [row.config.model.settings["states"] for row in found] == [2**14, 2**15]
 
     def test_the_recipe_is_the_preset_and_among_the_ingredients(self) -> None:
-        config = row_of("hmm-table2", "best-14").config
-        assert config == load_preset("best-hmm")
-        assert not row_of("hmm-recipe", "normal-rate-5-decay-size-512").config.differences(config)
+        for name, ingredient in (
+            ("best-14", "normal-rate-5-decay-size-512"),
+            ("best-15", "wide-states-15"),
+            ("best-rank-8192", "wide-rank-8192"),
+        ):
+            assert not row_of("hmm-recipe", ingredient).config.differences(row_of("hmm-table2", name).config)
+        assert row_of("hmm-table2", "best-rank-8192").config == load_preset("best-hmm")
 
     def test_every_ingredient_of_the_recipe_has_an_ablation(self) -> None:
         """There are rows that differ in it alone, or in it and what goes with it."""
