@@ -31,7 +31,8 @@ COLUMNS = (
     "of GEMM rate",
     "of copy rate",
 )
-RECORD, CHART, STEP = "gpu-h200", "tree-chart-h200", "rank-hmm-step-h200"
+RECORD, CHART, STEP, PARTS = "gpu-h200", "tree-chart-h200", "rank-hmm-step-h200", "step-kernels-h200"
+LEAST = 0.01  # milliseconds: kernels of which each is shown
 AXES = {"length": "words in a sentence", "rank": "rank", "batch": "sentences in a batch"}
 
 HEADLINE = """\
@@ -72,6 +73,17 @@ Where the step of `rank-hmm` spends its time, each phase in a graph of its own (
 | step | precision | whole | {names} |
 | --- | --- | --- |{dashes}
 {steps}
+"""
+
+PARTS_OF_STEPS = """\
+Kernels of training steps, launched one at a time under torch's profiler ({device}, torch {torch}, {date}, commit
+{commit}). *Of its limit*: the bytes that a kernel has to read and write, each number once, at the rate of a copy there,
+{copy:.2f} TB/s; above 100 % a cache served some. Those without bytes are bound by arithmetic or wait for each other:
+the [README of kernels](../src/rankspace/kernels/README.md) has their limits.
+
+| step | kernel | launches | ms | MB | of its limit |
+| --- | --- | --- | --- | --- | --- |
+{kernels}
 """
 
 
@@ -214,6 +226,25 @@ def phases(found: dict[str, Any]) -> str:
     return PHASES.format(device=found["device"], torch=found["torch"], steps="\n".join(rows), **heads)
 
 
+def kernels(found: dict[str, Any]) -> str:
+    """The project's own kernels of each step, whose names begin with a line; the rest in one row."""
+    rows = []
+    for step, parts in found["steps"].items():
+        own = [part for part in parts if part["kernel"].startswith("_")]
+        shown = [part for part in own if part["milliseconds"] >= LEAST]
+        rows += [kernel_row(step, f"`{part['kernel'][1:]}`", [part]) for part in shown]
+        rows += [kernel_row(step, "others of ours", [part for part in own if part["milliseconds"] < LEAST])]
+        rows += [kernel_row(step, "products, and torch's own", [part for part in parts if part not in own])]
+    names = {name: found[name] for name in ("device", "torch", "date", "commit")}
+    return PARTS_OF_STEPS.format(**names, copy=found["limits"]["copy"], kernels="\n".join(rows))
+
+
+def kernel_row(step: str, name: str, parts: list[dict[str, Any]]) -> str:
+    work, share = (parts[0]["megabytes"], parts[0]["of_limit"]) if len(parts) == 1 else (None, None)
+    time, launches = (sum(part[each] for part in parts) for each in ("milliseconds", "launches"))
+    return f"| {step} | {name} | {launches} | {time:.3f} | {number(work, '.0f')} | {number(share, '.0%')} |"
+
+
 def number(value: float | None, form: str) -> str:
     return "" if value is None else f"{value:{form}}"
 
@@ -225,6 +256,7 @@ BLOCKS: dict[str, pages.Block] = {
     "gpu-growth": (RECORD, growth),
     "gpu-charts": (CHART, charts),
     "gpu-phases": (STEP, phases),
+    "gpu-kernels": (PARTS, kernels),
 }
 
 

@@ -178,9 +178,7 @@ def phases(case: Case, model: RankHMM, words: Tensor) -> dict[str, float]:
     def networks() -> None:
         found = [residual_network(model.word_network, model.words, of_words)]
         if start is not None:
-            probabilities = fast_rank_hmm._start(model, 0.1, precision)
-            assert probabilities is not None
-            found.append(probabilities)
+            found.append(fast_rank_hmm._start(model, model.starts, 0.1, precision))
         torch.autograd.backward(found, [torch.ones_like(each) for each in found])
         model.zero_grad()
 

@@ -3,31 +3,44 @@
     python benchmarks/kernels/step_kernels.py [--rows NAME ...] [--output FILE]
 
 The steps are those of `rankspace bench gpu`, in training mode, launched from Python under torch's profiler. A kernel's
-limit is the bytes of `BYTES` at the rate of a copy, measured in the same run: what it has to read and write, each
-number once; above 100 % a cache served some of them. Kernels whose work is arithmetic, or that wait for each other
-(sums over splits, steps of a chain), are measured by `tree_tiles.py` and `rank_hmm_step.py`, and have their times and
-launches here. So have products.
+limit is the bytes of `BYTES`, or of all that the functions of `WHOLE_TABLES` are given and give, at the rate of a
+copy, measured in the same run: what it has to read and write, each number once; above 100 % a cache served some of
+them. Kernels whose work is arithmetic, or that wait for each other (sums over splits, steps of a chain), are measured
+by `tree_tiles.py` and `rank_hmm_step.py`, and have their times and launches here. So have products, and kernels that
+take no longer than a launch.
 """
 
 import argparse
 import json
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from rankspace.bench.device_clock import rates, release
 from rankspace.bench.gpu_rows import ROWS, Row
 from rankspace.bench.gpu_step import Sentences, new_model, padded_step
 from rankspace.bench.measurement import circumstances
+from rankspace.kernels import chain_tall, halves, rectifying
 from rankspace.kernels.tree_chart import padded
 from rankspace.training.machine import matmul_precision
 
 GPU = torch.device("cuda")
 STEPS = ("rank-pcfg", "rank-pcfg-highest", "simple-pcfg", "rank-hmm-32768", "lhmm", "n-pcfg")
 LEAST = 2e-3  # milliseconds: what is shown
+LONGEST = 90  # letters of a kernel's name that are kept: torch's have hundreds
+WHOLE_TABLES = {  # kernels whose functions read all they are given and write all they give
+    "_plus_rectified": (rectifying, "plus_rectified"),
+    "_passed_back": (rectifying, "passed_back"),
+    "_halves": (halves, "halves"),
+    "_add_up": (chain_tall, "add_up"),
+    "_product_in_shares": (chain_tall, "product_in_shares"),
+}
 
 
 class Sizes(NamedTuple):
@@ -95,6 +108,8 @@ def chain_bytes(sizes: Sizes) -> dict[str, int]:
         "_predictions": 8 * over,
         "_masses": 12 * over,
         "_finish": (12 + 4 + sizes.number) * over,
+        "_after_product": (12 + sizes.number) * over,
+        "_step_beside": (12 + sizes.number) * over,
         "_both_products": 2 * max(row_steps(sizes) - 1, 0) * sizes.states * sizes.rank * sizes.number,
         "_softmax_rows": tables * (4 + sizes.number),
         "_softmax_rows_backward": tables * (4 + 2 * sizes.number),
@@ -136,11 +151,33 @@ BYTES: Mapping[str, Callable[[Sizes], dict[str, int]]] = {
 }
 
 
-def kernel_times(row: Row) -> dict[str, tuple[float, int]]:
-    """Milliseconds and launches of each kernel of a step, by name."""
+@contextmanager
+def counted_bytes() -> Iterator[Counter[str]]:
+    """What the functions of `WHOLE_TABLES` read and write within, by kernel."""
+    found: Counter[str] = Counter()
+
+    def counting(kernel: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            result = function(*given)
+            tables = [each for each in tree_leaves((given, result)) if isinstance(each, torch.Tensor)]
+            found[kernel] += sum({each.data_ptr(): each.numel() * each.element_size() for each in tables}.values())
+            return result
+
+        return run
+
+    with ExitStack() as stack:
+        for kernel, (module, name) in WHOLE_TABLES.items():
+            stack.enter_context(patch.object(module, name, counting(kernel, getattr(module, name))))
+        yield found
+
+
+def kernel_times(row: Row) -> tuple[dict[str, tuple[float, int]], Counter[str]]:
+    """Milliseconds and launches of each kernel of a step, and counted bytes, by name."""
     with matmul_precision(row.precision):
         step = padded_step(new_model(row, GPU).train(), Sentences.of(row, GPU))
-        for _ in range(3):
+        for _ in range(2):
+            step()
+        with counted_bytes() as counted:
             step()
         torch.cuda.synchronize()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -151,20 +188,21 @@ def kernel_times(row: Row) -> dict[str, tuple[float, int]]:
         if event.device_type == torch.autograd.DeviceType.CUDA:
             time, count = found[event.name]
             found[event.name] = time + event.device_time / 1e3, count + 1
-    return dict(found)
+    return dict(found), counted
 
 
 def shares(row: Row, copy: float) -> list[dict[str, Any]]:
     """The kernels of a step, longest first; `copy` in TB/s."""
-    work = BYTES[row.model](sizes_of(row))
+    times, counted = kernel_times(row)
+    work = BYTES[row.model](sizes_of(row)) | counted
     records = []
-    for name, (time, count) in sorted(kernel_times(row).items(), key=lambda each: -each[1][0]):
+    for name, (time, count) in sorted(times.items(), key=lambda each: -each[1][0]):
         if time < LEAST:
             continue
         limit = work[name] / copy / 1e9 if name in work else None
         records.append(
             {
-                "kernel": name,
+                "kernel": name[:LONGEST],
                 "milliseconds": time,
                 "launches": count,
                 "megabytes": work[name] / 1e6 if name in work else None,
@@ -186,7 +224,7 @@ def main() -> None:
         for found in steps[row.name]:
             share = "" if found["of_limit"] is None else f"{found['megabytes']:9.1f} MB {found['of_limit']:6.0%}"
             print(
-                f"  {found['milliseconds']:7.3f} ms x{found['launches']:4d} {share:20} {found['kernel'][:90]}",
+                f"  {found['milliseconds']:7.3f} ms x{found['launches']:4d} {share:20} {found['kernel']}",
                 flush=True,
             )
         release(GPU)
