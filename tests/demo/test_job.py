@@ -86,26 +86,30 @@ class TestQuick:
             json.loads(capsys.readouterr().out)["parsing"]["s_f1"], abs=2.0
         )  # the prepared test sentences have <unk> for words that training lacks
 
-    def test_what_is_not_a_demonstration_is_kept(self, tmp_path: Path) -> None:
+
+class TestMistakes:
+    def run(self, *arguments: str) -> int:
+        with pytest.raises(SystemExit) as caught:
+            main(["demo", *arguments])
+        return int(caught.value.code or 0)
+
+    def test_what_is_not_a_demonstration_is_kept(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "data").mkdir()
         (tmp_path / "data" / "thesis.txt").write_text("years of work")
-        result = demo("--quick", "-o", str(tmp_path))
-        assert result.returncode == 2
-        [line] = result.stderr.splitlines()
+        assert self.run("--quick", "-o", str(tmp_path)) == 2
+        [line] = capsys.readouterr().err.splitlines()
         assert line == f"error: {tmp_path}/data: is no prepared data: it has no card.json; make it with data prepare."
         assert (tmp_path / "data" / "thesis.txt").read_text() == "years of work"
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-    def test_a_device_that_is_not_there(self) -> None:
-        result = demo("--device", "cuda")
-        assert (result.returncode, result.stdout) == (2, "")
-        assert result.stderr == "error: demo: device 'cuda' is not to be had here; use cpu.\n"
+    def test_a_device_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.run("--device", "cuda") == 2
+        assert capsys.readouterr() == ("", "error: demo: device 'cuda' is not to be had here; use cpu.\n")
 
-    def test_seeds_that_are_none(self) -> None:
-        result = demo("--seeds", "1,two")
-        assert (result.returncode, result.stderr) == (
-            2,
-            "error: demo: --seeds is '1,two'; give different whole numbers with commas, such as 1,2,3.\n",
+    def test_seeds_that_are_none(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.run("--seeds", "1,two") == 2
+        assert capsys.readouterr().err == (
+            "error: demo: --seeds is '1,two'; give different whole numbers with commas, such as 1,2,3.\n"
         )
 
 

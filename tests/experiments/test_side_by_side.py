@@ -31,6 +31,11 @@ def request(output: Path, **options: Any) -> Request:
     return Request("hmm-table3", output, **{"rows": ROWS, "seeds": (1,), "quick": True, **options})
 
 
+def three_runs(output: Path) -> Request:
+    """One more than run at once."""
+    return request(output, rows=ROWS[:1], seeds=(1, 2, 3))
+
+
 def test_runs_end_as_alone(tmp_path: Path) -> None:
     asked = [request(tmp_path / name) for name in ("alone", "together")]
     alone, together = run_table(asked[0]), run_table(asked[1], workers=2)
@@ -106,10 +111,11 @@ def test_a_signal_stops_and_saves_all(tmp_path: Path) -> None:
     """As long as a run at toy size takes: the signal is sent when both have begun, and comes through before they end or
     after; either way the same command goes on to the same end."""
     command = [sys.executable, "-m", "rankspace", "experiment", "hmm-table3", "--quick", "--jobs", "2"]
-    command += ["--rows", ",".join(ROWS), "--seeds", "1,2", "-o", str(tmp_path)]
+    command += ["--rows", ROWS[0], "--seeds", "1,2,3", "-o", str(tmp_path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
-    jobs = plan(request(tmp_path, seeds=(1, 2))).jobs
+    asked = three_runs(tmp_path)
+    jobs = plan(asked).jobs
     while not any(job.folder.exists() for job in jobs) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
@@ -120,15 +126,15 @@ def test_a_signal_stops_and_saves_all(tmp_path: Path) -> None:
     for job in jobs:
         if job.folder.exists():  # a run that had ended by then keeps its best checkpoint alone
             assert RunDirectory.open(job.folder).read("last" if job.entry is None else "best").weights
-    again = run_table(request(tmp_path, seeds=(1, 2)), workers=2)
-    assert again.is_complete
+    assert run_table(asked, workers=2).is_complete
 
 
 def test_after_the_time_nothing_begins(tmp_path: Path) -> None:
-    found = run_table(request(tmp_path, seeds=(1, 2)), workers=2, minutes=1e-6)
+    asked = three_runs(tmp_path)
+    found = run_table(asked, workers=2, minutes=1e-6)
     assert found.num_done == 0
-    assert sum(job.folder.exists() for job in plan(request(tmp_path, seeds=(1, 2))).jobs) <= 2
-    assert run_table(request(tmp_path, seeds=(1, 2)), workers=2).is_complete
+    assert sum(job.folder.exists() for job in plan(asked).jobs) <= 2
+    assert run_table(asked, workers=2).is_complete
 
 
 class TestUnitingRecords:

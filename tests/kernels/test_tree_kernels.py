@@ -237,6 +237,8 @@ def test_sums_by_word_and_marginals(rank: int, dtype: torch.dtype, weighted: boo
     unit = torch.tensor(0.3, dtype=torch.float64, device=DEVICE)
     given = (chart, above.children, sentences.token_word, NUM_WORDS, unit)
     torch.testing.assert_close(sum_by_word(*given), sum_by_word_by_torch(*given), rtol=1e-5, atol=1e-5)
+    given = (chart, above.children, None, chart.rows.num_tokens, unit)
+    torch.testing.assert_close(sum_by_word(*given), sum_by_word_by_torch(*given), rtol=1e-5, atol=1e-5)
     found, expected = span_marginals(chart, above), span_marginals_by_torch(chart, above)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
 

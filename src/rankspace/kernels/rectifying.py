@@ -37,35 +37,44 @@ def plus_rectified_by_torch(y: Float[Tensor, "row size"], x: Float[Tensor, "row 
 
 
 class Passed(NamedTuple):
-    """Derivatives before and after a rectifier, and what its bias gets."""
+    """Derivatives before and after a rectifier."""
 
     total: Float[Tensor, "row size"]  # of what it is added to
     passed: Float[Tensor, "row size"]  # zero where the rectifier is; an operand of products
     low: Float[Tensor, "row size"] | None  # what rounding left of `passed`, if that is asked for
-    sums: Float[Tensor, "size"]  # of `passed` over rows, before it is rounded
+
+
+def new_sums(rows: Float[Tensor, "row size"], num: int) -> Float[Tensor, "num part size"]:
+    """Room for the sums that `num` calls of `passed_back` with tables of this shape fill, part by part of the rows.
+    Adding the parts up is left to the caller, for one sum of all takes as long as one of each."""
+    return rows.new_empty(
+        num, triton.cdiv(len(rows), _rows_of_a_part(rows.shape[1])), rows.shape[1], dtype=torch.float32
+    )
+
+
+def _rows_of_a_part(size: int) -> int:
+    width: int = triton.next_power_of_2(size)
+    return TILES * max(1, NUMBERS // width)
 
 
 def passed_back(
     first: Float[Tensor, "row size"],
     second: Float[Tensor, "row size"] | None,
     source: Float[Tensor, "row size"] | None,
+    sums: Float[Tensor, "part size"],
     dtype: torch.dtype,
     halved: bool = False,
 ) -> Passed:
     """total = first + second, in some dtype; passed = total, before it is rounded, where the source is positive, and
     everywhere without one. If it is to be halved, `passed` and `low` are its halves (`kernels/halves.py`).
 
-    `sums` come from parts of the rows that are put together in a fixed order.
+    Fills `sums`, of `passed` over the rows of each part (`new_sums`), before it is rounded.
     """
     num_rows, size = first.shape
-    width = triton.next_power_of_2(size)
-    rows = max(1, NUMBERS // width)
-    programs = triton.cdiv(num_rows, rows * TILES)
     total = first if second is None else torch.empty_like(first, dtype=dtype)
     passed = torch.empty_like(first, dtype=torch.bfloat16 if halved else dtype)
     low = torch.empty_like(passed) if halved else None
-    sums = first.new_empty(programs, size, dtype=torch.float32)
-    _passed_back[(programs,)](
+    _passed_back[(len(sums),)](
         first,
         first if second is None else second,
         first if source is None else source,
@@ -78,11 +87,11 @@ def passed_back(
         SECOND=second is not None,
         MASKED=source is not None,
         HALVED=halved,
-        ROWS=rows,
-        WIDTH=width,
+        ROWS=_rows_of_a_part(size) // TILES,
+        WIDTH=triton.next_power_of_2(size),
         TILES=TILES,
     )
-    return Passed(total, passed, low, sums.sum(0))
+    return Passed(total, passed, low)
 
 
 @triton.jit
@@ -128,11 +137,14 @@ def passed_back_by_torch(
     first: Float[Tensor, "row size"],
     second: Float[Tensor, "row size"] | None,
     source: Float[Tensor, "row size"] | None,
+    sums: Float[Tensor, "part size"],
     dtype: torch.dtype,
     halved: bool = False,
 ) -> Passed:
     """What `passed_back` must equal."""
     total = first.float() if second is None else first.float() + second.float()
     passed = total if source is None else total.where(source > 0, 0)
+    for part, rows in zip(sums, passed.split(_rows_of_a_part(passed.shape[1])), strict=True):
+        part.copy_(rows.sum(0))
     high, low = halves_by_torch(passed) if halved else (passed.to(dtype), None)
-    return Passed(first if second is None else total.to(dtype), high, low, passed.sum(0))
+    return Passed(first if second is None else total.to(dtype), high, low)

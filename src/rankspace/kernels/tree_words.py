@@ -101,15 +101,17 @@ def lay_words_by_torch(chart: Chart, words: Float[Tensor, "word both"], token_wo
 def sum_by_word(
     chart: Chart,
     of_children: Float[Tensor, "span 2 padded"],
-    token_word: Int[Tensor, "token"],
+    token_word: Int[Tensor, "token"] | None,
     num_words: int,
     unit: Float[Tensor, ""],
 ) -> Float[Tensor, "word both"]:
     """Derivatives of single words, times `unit`, summed for each distinct word in the order of the tokens: no atomics,
-    the same bits every time."""
+    the same bits every time. Without `token_word` every token is a word of its own, and there is nothing to sort."""
     found = unit.new_empty(num_words, 2 * chart.rank, dtype=torch.float32)
-    ordered, tokens = torch.sort(token_word, stable=True)
-    starts = torch.searchsorted(ordered, torch.arange(num_words + 1, device=ordered.device))
+    tokens = starts = torch.arange(num_words + 1, device=unit.device)
+    if token_word is not None:
+        ordered, tokens = torch.sort(token_word, stable=True)
+        starts = torch.searchsorted(ordered, starts)
     block = min(BLOCK, triton.next_power_of_2(chart.padded))
     weights = chart.weights
     _sum_by_word[(num_words, triton.cdiv(chart.rank, block), 2)](
@@ -123,7 +125,7 @@ def sum_by_word(
         chart.rank,
         chart.padded,
         WEIGHTED=weights is not None,
-        ROWS=ROWS,
+        ROWS=1 if token_word is None else ROWS,
         BLOCK=block,
     )
     return found
@@ -166,12 +168,13 @@ def _sum_by_word(
 def sum_by_word_by_torch(
     chart: Chart,
     of_children: Float[Tensor, "span 2 padded"],
-    token_word: Int[Tensor, "token"],
+    token_word: Int[Tensor, "token"] | None,
     num_words: int,
     unit: Float[Tensor, ""],
 ) -> Float[Tensor, "word both"]:
     """What `sum_by_word` must equal."""
     count = chart.rows.num_tokens
+    token_word = torch.arange(count, device=unit.device) if token_word is None else token_word
     rows = of_children[:count, :, : chart.rank].flatten(1).float() * torch.exp2(-chart.power[:count, None].float())
     if chart.weights is not None:
         rows = rows * chart.weights.factor[:count, None]

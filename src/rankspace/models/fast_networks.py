@@ -54,27 +54,29 @@ class _ResidualNetwork(torch.autograd.Function):
 
 
 def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
-    from rankspace.kernels.rectifying import passed_back
+    from rankspace.kernels.rectifying import new_sums, passed_back
 
     precision: Precision = "highest" if ctx.precision == "highest" else "medium"
     dtype = torch.float32 if precision == "highest" else torch.bfloat16
     kept, maps = ctx.saved_tensors[: ctx.num_kept], ctx.saved_tensors[ctx.num_kept :]
     of_maps: list[Tensor] = []
     total, added, halved = slopes.contiguous(), None, is_halved(slopes, precision)
+    sums = new_sums(total, len(maps) // 2)  # of each bias
     for i in range(len(maps) - 4, 0, -4):
         layer = 1 + 3 * (i - 2) // 4
         h, u, z = kept[layer : layer + 3]
-        outer = passed_back(total, added, z, dtype, halved)
+        outer = passed_back(total, added, z, sums[i // 2 + 1], dtype, halved)
         of_outer = _factor(outer, precision)
-        inner = passed_back(of_outer.rounded_times(operand(maps[i + 2], precision)), None, u, dtype, halved)
+        before = of_outer.rounded_times(operand(maps[i + 2], precision))
+        inner = passed_back(before, None, u, sums[i // 2], dtype, halved)
         of_inner = _factor(inner, precision)
-        of_second = of_outer.T.times(operand(u, precision)), outer.sums
-        of_maps = [of_inner.T.times(operand(h, precision)), inner.sums, *of_second, *of_maps]
+        of_second = of_outer.T.times(operand(u, precision))
+        of_maps = [of_inner.T.times(operand(h, precision)), of_second, *of_maps]
         total, added = outer.total, of_inner.rounded_times(operand(maps[i], precision))
-    first = passed_back(total, added, None, dtype, halved)
-    of_first = _factor(first, precision)
-    of_rows, of_map = of_first.times(operand(maps[0], precision)), of_first.T.times(operand(kept[0], precision))
-    return of_rows, None, of_map, first.sums, *of_maps
+    first = _factor(passed_back(total, added, None, sums[0], dtype, halved), precision)
+    of_rows = first.times(operand(maps[0], precision))
+    of_maps = [first.T.times(operand(kept[0], precision)), *of_maps]
+    return of_rows, None, *(each for pair in zip(of_maps, sums.sum(1), strict=True) for each in pair)
 
 
 def _operands(weights: tuple[Tensor, ...], precision: Precision) -> list[Tensor]:

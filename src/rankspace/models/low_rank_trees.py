@@ -121,7 +121,7 @@ def tree_log_prob(
     doubt = None
     if torch.is_grad_enabled():
         doubt = torch.zeros(len(layout.lengths), dtype=torch.bool, device=scale.device)
-    sentences = Sentences(layout, tokens, scale.double(), true_lengths, doubt=doubt)
+    sentences = Sentences(layout, tokens, scale.double(), true_lengths, doubt, own_rows=True)
     inputs = TreeInputs(DenseLink(matrix, precision), words, at_root / at_root.detach().sum(), mass)
     found, lost = log_z_by_kernels(inputs, sentences, None)
     return found, lost if doubt is None else doubt

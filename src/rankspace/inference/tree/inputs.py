@@ -19,6 +19,7 @@ class Sentences:
     log_scale: Float[Tensor, "word"]  # float64; what was taken out of the row of each word
     true_lengths: Int[Tensor, "batch"] | None = None  # for kernels, if those of the layout are padded ones
     doubt: Bool[Tensor, "batch"] | None = None  # for kernels: the backward pass writes there which were lost after all
+    own_rows: bool = False  # for kernels: whether every token has a row of its own in the table, in their order
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,8 @@ def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
     above = _outside(chart, link, ctx.root, tops)
     if ctx.sentences.doubt is not None:
         ctx.sentences.doubt.logical_or_(_doubted(chart, above, tops, ctx.sentences.layout))
-    of_words = sum_by_word(chart, above.children, ctx.sentences.token_word, len(ctx.inputs.words), tops.unit)
+    token_word = None if ctx.sentences.own_rows else ctx.sentences.token_word
+    of_words = sum_by_word(chart, above.children, token_word, len(ctx.inputs.words), tops.unit)
     of_link = _link_gradients(ctx.inputs.link, link, chart, above, tops.unit)
     return _of_weights(ctx, above, tops), of_words, root_gradient(chart, tops), *of_link
 
