@@ -11,7 +11,7 @@ from rankspace.inference.links import Precision
 from rankspace.kernels.halves import halves, halves_by_torch
 from rankspace.models.fast_products import MIDDLE, SHORT, WORTH, product
 
-SIZES = [(1, 1), (3, 5), (40, 1025), (9, 16), (1030, 7), (0, 4), (4, 0)]
+SIZES = [(1, 1), (3, 5), (40, 1025), (9, 16), (5, 24), (1030, 7), (0, 4), (4, 0)]
 
 
 def table_of(num_rows: int, num_columns: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ from kernels.charts import DEVICE, rounding
 from rankspace.kernels import table_softmax
 from rankspace.kernels.dropping import kept_by_torch, lots_by_torch
 from rankspace.kernels.link_rows import normalised, normalised_by_torch
+from rankspace.kernels.multiples import multiple_of
 from rankspace.kernels.rectifying import (
     new_sums,
     passed_back,
@@ -27,7 +28,7 @@ from rankspace.kernels.table_softmax import (
 )
 
 CLOSE = {"rtol": 3e-6, "atol": 0.0}  # exp of differences up to about 20
-SIZES = [(1, 1), (3, 7), (5, 64), (2, 131)]
+SIZES = [(1, 1), (3, 7), (5, 64), (2, 131), (3, 140)]  # in units of 1, 16 and 4
 DTYPES = [torch.float32, torch.bfloat16]
 
 
@@ -135,7 +136,13 @@ def test_rows_of_a_link_sum_to_one(sizes: tuple[int, int], both: bool, dtype: to
         assert turned is None
 
 
-@pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (300, 33)])
+def test_units_of_lengths() -> None:
+    assert [multiple_of(size) for size in (1, 2, 12, 13500, 1000, 48, 4096, 0)] == [1, 2, 4, 4, 8, 16, 16, 16]
+    assert multiple_of(13500, 13504, 13504) == 4
+    assert multiple_of(64, 7) == 1
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (300, 33), (40, 24)])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_residual_sums(sizes: tuple[int, int], dtype: torch.dtype) -> None:
     y, x = random(*sizes).to(dtype), random(*sizes).roll(1).to(dtype)

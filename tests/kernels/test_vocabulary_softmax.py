@@ -26,7 +26,7 @@ from rankspace.models.emission import log_emission
 from rankspace.models.fast_emission import log_words
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-SIZES = [(1, 1), (70, 3), (9, 131)]  # words, symbols
+SIZES = [(1, 1), (70, 3), (9, 131), (11, 24)]  # words, symbols
 
 
 def random(*shape: int, scale: float = 1.0) -> torch.Tensor:

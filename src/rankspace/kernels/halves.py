@@ -12,6 +12,8 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.kernels.multiples import multiple_of
+
 NUMBERS = 4096  # of a program: 16 of a thread
 WIDEST = 1024
 
@@ -37,20 +39,33 @@ def halves(table: Float[Tensor, "row column"]) -> Halves:
         width = min(WIDEST, triton.next_power_of_2(num_columns))
         rows = NUMBERS // width
         grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, width))
-        strides = table.stride(0), padded
-        _halves[grid](table, high, low, num_rows, num_columns, *strides, ROWS=rows, WIDTH=width, num_warps=8)
+        sizes = num_columns, table.stride(0), padded
+        unit = multiple_of(*sizes)
+        units = [size // unit for size in sizes]
+        _halves[grid](table, high, low, num_rows, *units, UNIT=unit, ROWS=rows, WIDTH=width, num_warps=8)
     return Halves(high, low)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
 @no_type_check
-def _halves(table, high, low, num_rows, num_columns, stride, padded, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _halves(
+    table,
+    high,
+    low,
+    num_rows,
+    num_columns,
+    stride,
+    padded,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    exists = (rows < num_rows)[:, None] & (columns < num_columns)[None, :]
-    number = tl.load(table + rows.to(tl.int64)[:, None] * stride + columns[None, :], mask=exists, other=0.0)
+    exists = (rows < num_rows)[:, None] & (columns < num_columns * UNIT)[None, :]
+    number = tl.load(table + rows.to(tl.int64)[:, None] * stride * UNIT + columns[None, :], mask=exists, other=0.0)
     rounded = number.to(tl.bfloat16)
-    at = rows.to(tl.int64)[:, None] * padded + columns[None, :]
+    at = rows.to(tl.int64)[:, None] * padded * UNIT + columns[None, :]
     tl.store(high + at, rounded, mask=exists)
     tl.store(low + at, (number - rounded.to(tl.float32)).to(tl.bfloat16), mask=exists)
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankspace.kernels.halves import halves_by_torch
+from rankspace.kernels.multiples import multiple_of
 
 BLOCK = 2048
 NUMBERS = 4096  # of a program at a time
@@ -70,7 +71,7 @@ def passed_back(
 
     Fills `sums`, of `passed` over the rows of each part (`new_sums`), before it is rounded.
     """
-    num_rows, size = first.shape
+    (num_rows, size), unit = first.shape, multiple_of(first.shape[1])
     total = first if second is None else torch.empty_like(first, dtype=dtype)
     passed = torch.empty_like(first, dtype=torch.bfloat16 if halved else dtype)
     low = torch.empty_like(passed) if halved else None
@@ -83,7 +84,8 @@ def passed_back(
         passed if low is None else low,
         sums,
         num_rows,
-        size,
+        size // unit,
+        UNIT=unit,
         SECOND=second is not None,
         MASKED=source is not None,
         HALVED=halved,
@@ -106,6 +108,7 @@ def _passed_back(
     sums,
     num_rows,
     size,
+    UNIT: tl.constexpr,
     SECOND: tl.constexpr,
     MASKED: tl.constexpr,
     HALVED: tl.constexpr,
@@ -113,6 +116,7 @@ def _passed_back(
     WIDTH: tl.constexpr,
     TILES: tl.constexpr,
 ):
+    size *= UNIT
     columns = tl.arange(0, WIDTH)
     added = tl.zeros([ROWS, WIDTH], tl.float32)
     for tile in range(TILES):

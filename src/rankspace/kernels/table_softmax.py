@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankspace.kernels.dropping import kept_by_torch, lots, threshold_of
+from rankspace.kernels.multiples import multiple_of
 
 WIDEST = 2**15  # columns that one program holds in registers, or reads at a time
 TINY = torch.finfo(torch.float32).tiny
@@ -35,17 +36,18 @@ def softmax_rows(
     it was rounded, before the border and from it on."""
     num_rows, num_columns = logits.shape
     block = max(8, min(WIDEST, triton.next_power_of_2(num_columns)))
+    sizes = num_columns, logits.stride(0), probabilities.stride(0)
+    unit = multiple_of(*sizes)
     _softmax_rows[(num_rows,)](
         logits,
         probabilities,
         seed,
-        num_columns,
-        logits.stride(0),
-        probabilities.stride(0),
+        *(size // unit for size in sizes),
         first_row,
         threshold_of(dropout),
         probabilities if masses is None else masses,
         border,
+        UNIT=unit,
         SUMS=masses is not None,
         TABLE=table,
         DROPS=dropout > 0,
@@ -69,6 +71,7 @@ def _softmax_rows(
     threshold,
     masses,
     border,
+    UNIT: tl.constexpr,
     SUMS: tl.constexpr,
     TABLE: tl.constexpr,
     DROPS: tl.constexpr,
@@ -77,8 +80,9 @@ def _softmax_rows(
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0)
-    source = logits + row.to(tl.int64) * logit_stride
-    target = probabilities + row.to(tl.int64) * stride
+    num_columns *= UNIT
+    source = logits + row.to(tl.int64) * logit_stride * UNIT
+    target = probabilities + row.to(tl.int64) * stride * UNIT
     random = tl.load(seed)
     entries = _entries(source, random, TABLE, first_row + row, 0, num_columns, threshold, DROPS, BLOCK)
     top = tl.max(entries, 0)
@@ -171,14 +175,14 @@ def softmax_rows_backward(
     them. Reads 4 bytes an entry and what the dtypes take; rows wider than WIDEST twice."""
     num_rows, num_columns = slopes.shape
     block = min(WIDEST, triton.next_power_of_2(num_columns))
+    sizes = num_columns, slopes.stride(0), probabilities.stride(0), found.stride(0)
+    unit = multiple_of(*sizes)
     _softmax_rows_backward[(num_rows,)](
         slopes,
         probabilities,
         found,
-        num_columns,
-        slopes.stride(0),
-        probabilities.stride(0),
-        found.stride(0),
+        *(size // unit for size in sizes),
+        UNIT=unit,
         WHOLE=block >= num_columns,
         BLOCK=block,
         num_warps=min(_warps(2 * block), 16),
@@ -195,13 +199,15 @@ def _softmax_rows_backward(
     slope_stride,
     stride,
     found_stride,
+    UNIT: tl.constexpr,
     WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
-    slopes += row * slope_stride
-    probabilities += row * stride
-    found += row * found_stride
+    num_columns *= UNIT
+    slopes += row * slope_stride * UNIT
+    probabilities += row * stride * UNIT
+    found += row * found_stride * UNIT
     columns = tl.arange(0, BLOCK)
     slope = tl.load(slopes + columns, mask=columns < num_columns, other=0.0)
     weight = tl.load(probabilities + columns, mask=columns < num_columns, other=0.0).to(tl.float32)

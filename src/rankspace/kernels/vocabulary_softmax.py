@@ -12,6 +12,8 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rankspace.kernels.multiples import multiple_of
+
 SYMBOLS = 256  # of a program that sums over words
 WORDS = 8  # at a time
 PARTS = 2048  # programs that sum one portion, about
@@ -34,14 +36,16 @@ def sum_portion(
     step = WORDS * triton.cdiv(triton.cdiv(num_words, max(1, num_programs // across)), WORDS)
     parts = triton.cdiv(num_words, step)
     found = Sums(*(logits.new_empty(parts, num_symbols) for _ in range(2)))
+    unit = multiple_of(num_symbols)
     _sum_portion[(parts, across)](
         logits,
         logits if bias is None else bias,
         found.largest,
         found.total,
         num_words,
-        num_symbols,
+        num_symbols // unit,
         step,
+        UNIT=unit,
         BIASED=bias is not None,
         WORDS=WORDS,
         SYMBOLS=SYMBOLS,
@@ -59,11 +63,13 @@ def _sum_portion(
     num_words,
     num_symbols,
     step,
+    UNIT: tl.constexpr,
     BIASED: tl.constexpr,
     WORDS: tl.constexpr,
     SYMBOLS: tl.constexpr,
 ):
     part = tl.program_id(0)
+    num_symbols *= UNIT
     symbols = tl.program_id(1) * SYMBOLS + tl.arange(0, SYMBOLS)
     exists = symbols < num_symbols
     last = tl.minimum((part + 1) * step, num_words)
@@ -110,7 +116,7 @@ def copy_rows(
     found: Float[Tensor, "word symbol"],
 ) -> None:
     """Copies the logits of those wanted words that lie in a portion, which begins at the word `first`."""
-    num_symbols = logits.shape[1]
+    num_symbols, unit = logits.shape[1], multiple_of(logits.shape[1])
     _copy_rows[(len(words), triton.cdiv(num_symbols, BLOCK))](
         logits,
         logits if bias is None else bias,
@@ -118,7 +124,8 @@ def copy_rows(
         found,
         first,
         len(logits),
-        num_symbols,
+        num_symbols // unit,
+        UNIT=unit,
         BIASED=bias is not None,
         BLOCK=BLOCK,
     )
@@ -126,8 +133,20 @@ def copy_rows(
 
 @triton.jit(do_not_specialize=["first", "num_here"])
 @no_type_check
-def _copy_rows(logits, bias, words, found, first, num_here, num_symbols, BIASED: tl.constexpr, BLOCK: tl.constexpr):
+def _copy_rows(
+    logits,
+    bias,
+    words,
+    found,
+    first,
+    num_here,
+    num_symbols,
+    UNIT: tl.constexpr,
+    BIASED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     wanted = tl.program_id(0)
+    num_symbols *= UNIT
     symbols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     row = tl.load(words + wanted) - first
     if (row >= 0) & (row < num_here):
@@ -189,7 +208,7 @@ def logit_slopes(
 
     Reads 4 bytes a logit and writes what the dtype takes, then again for the wanted words, all of which may be used.
     """
-    num_symbols = logits.shape[1]
+    num_symbols, unit = logits.shape[1], multiple_of(logits.shape[1])
     block = min(BLOCK, triton.next_power_of_2(num_symbols))
     sums = logits.new_empty(len(logits), triton.cdiv(num_symbols, block))
     for wanted, num_programs in ((False, len(logits)), (True, len(given.wanted.word))):
@@ -204,7 +223,8 @@ def logit_slopes(
             sums,
             first,
             len(logits),
-            num_symbols,
+            num_symbols // unit,
+            UNIT=unit,
             BIASED=bias is not None,
             WANTED=wanted,
             BLOCK=block,
@@ -228,11 +248,13 @@ def _logit_slopes(
     first,
     num_here,
     num_symbols,
+    UNIT: tl.constexpr,
     BIASED: tl.constexpr,
     WANTED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     program = tl.program_id(0)
+    num_symbols *= UNIT
     symbols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     exists = symbols < num_symbols
     word = program
