@@ -96,7 +96,7 @@ def tree_bytes(sizes: Sizes) -> dict[str, int]:
         "_lay_words": sizes.tokens * row * (4 + sizes.number),
         "_sum_by_word": sizes.tokens * row * (sizes.number + 4),
         "_softmax_rows": rules * (4 + sizes.number),
-        "_softmax_rows_backward": rules * (4 + 2 * sizes.number),
+        "_softmax_rows_backward": rules * 3 * sizes.number,  # derivatives of operands are operands
     }
 
 

@@ -41,7 +41,8 @@ def product(
 def meeting(
     rows: Float[Tensor, "row middle"], others: Float[Tensor, "other middle"], precision: Precision
 ) -> Float[Tensor, "row other"]:
-    """rows @ others^T in float32, for tables in float32; differentiable, by products of the same precision."""
+    """rows @ others^T in float32, for tables in float32 or operands of the precision; differentiable, by products of the
+    same precision."""
     apply: Callable[..., Tensor] = _Meeting.apply
     return apply(rows, others, precision)
 
@@ -51,7 +52,7 @@ class _Meeting(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, others: Tensor, precision: Precision) -> Tensor:
         kept = operand(rows, precision), operand(others, precision)
         ctx.save_for_backward(*kept)
-        ctx.precision = precision
+        ctx.precision, ctx.dtypes = precision, (rows.dtype, others.dtype)
         with torch.autocast(rows.device.type, enabled=False):
             return product(kept[0], kept[1].T, precision)
 
@@ -61,9 +62,14 @@ class _Meeting(torch.autograd.Function):
         rows, others = ctx.saved_tensors
         with torch.autocast(slopes.device.type, enabled=False):
             given = Factor.of(operand(slopes, ctx.precision), ctx.precision)
-            of_rows = given.times(others) if ctx.needs_input_grad[0] else None
-            of_others = given.T.times(rows) if ctx.needs_input_grad[1] else None
+            of_rows = _derivatives(given, others, ctx.dtypes[0]) if ctx.needs_input_grad[0] else None
+            of_others = _derivatives(given.T, rows, ctx.dtypes[1]) if ctx.needs_input_grad[1] else None
         return of_rows, of_others, None
+
+
+def _derivatives(slopes: Factor, other: Tensor, dtype: torch.dtype) -> Tensor:
+    """Of a table of some dtype: the product writes it, instead of one more pass over the result."""
+    return slopes.rounded_times(other) if dtype == torch.bfloat16 else slopes.times(other)
 
 
 def product_into(out: Float[Tensor, "row column"], a: Tensor, b: Tensor, precision: Precision) -> None:
