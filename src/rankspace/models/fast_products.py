@@ -41,8 +41,8 @@ def product(
 def meeting(
     rows: Float[Tensor, "row middle"], others: Float[Tensor, "other middle"], precision: Precision
 ) -> Float[Tensor, "row other"]:
-    """rows @ others^T in float32, for tables in float32 or operands of the precision; differentiable, by products of the
-    same precision."""
+    """rows @ others^T in float32, for tables in float32 or operands of the precision; differentiable, by products of
+    the same precision."""
     apply: Callable[..., Tensor] = _Meeting.apply
     return apply(rows, others, precision)
 
