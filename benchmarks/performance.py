@@ -44,7 +44,7 @@ and {peak:.1f} GB, {faster:.0f} times less time than the fastest published imple
 
 STEPS = """\
 {device}, torch {torch}, Triton {triton}, {date}, commit {commit}. Products of square matrices reach fp32 {fp32:.0f},
-tf32 {tf32:.0f} and bf16 {bf16:.0f} TFLOP/s there, a copy {copy:.2f} TB/s. {note}
+tf32 {tf32:.0f} and bf16 {bf16:.0f} TFLOP/s there, a copy {copy:.2f} TB/s.{note}
 
 {columns}
 {rows}
@@ -115,7 +115,7 @@ def steps(found: dict[str, Any]) -> str:
     peaked = "".join(peaked_text(row) for row in found["rows"] if "peaked_error" in row)
     columns = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
     given = {"columns": columns, "rows": rows, "peers": "; ".join(peers), "peaked": peaked}
-    given["note"] = found.get("note", "")
+    given["note"] = f" {found['note']}" if found.get("note") else ""
     return STEPS.format(**given, **{name: found[name] for name in names}, **found["rates"])
 
 

@@ -33,7 +33,7 @@ With few sentences, and on a GPU at most sizes, time goes by the number of opera
 """
 
 SUITE_TEXT = """\
-`rankspace bench chain` and `bench tree`: log p and its gradient from given parameters, on {threads} threads of a CPU,
+`rankspace bench chain` and `bench tree`: log p and its gradient from given parameters, on {threads} of a CPU,
 against the same recursions over ranks in plain torch with autograd (`benchmarks/peers`). *log-sum-exp* adds logarithms
 up everywhere; *log-einsum-exp* takes a maximum out, exponentiates, multiplies and takes the logarithm. *Of GEMM rate*:
 the flops of the formulas per second, against a matrix product timed in the same run.
@@ -57,6 +57,10 @@ def tables() -> str:
     return _suites() + _fgg()
 
 
+def _threads(count: int) -> str:
+    return "one thread" if count == 1 else f"{count} threads"
+
+
 def _suites() -> str:
     """Chains and trees, as far as they have been measured."""
     found = [(model, _record(name)) for name, model in SUITES.items() if (HERE / "results" / f"{name}.json").exists()]
@@ -64,7 +68,7 @@ def _suites() -> str:
         return ""
     return SUITE_TEXT.format(
         date=max(record["date"] for _, record in found),
-        threads=max(record["threads"] for _, record in found),
+        threads=_threads(max(record["threads"] for _, record in found)),
         comparisons="\n".join(row for model, record in found for row in _comparisons(model, record)),
         growth="\n".join(_growth(term) for _, record in found for term in record["growth"]),
     )

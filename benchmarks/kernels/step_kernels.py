@@ -27,6 +27,7 @@ from rankspace.bench.gpu_rows import ROWS, Row
 from rankspace.bench.gpu_step import Sentences, new_model, padded_step
 from rankspace.bench.measurement import circumstances
 from rankspace.kernels import chain_tall, halves, rectifying
+from rankspace.kernels.chain_sides import STRIP
 from rankspace.kernels.tree_chart import padded
 from rankspace.training.machine import matmul_precision
 
@@ -103,6 +104,7 @@ def tree_bytes(sizes: Sizes) -> dict[str, int]:
 def chain_bytes(sizes: Sizes) -> dict[str, int]:
     over = sizes.tokens * sizes.emitters  # ranks of rank-hmm, states of lhmm
     tables = 2 * sizes.states * sizes.rank
+    parts = 4 * sizes.sentences * -(-sizes.states // STRIP)  # of sums over states, of a rank
     return vocabulary_bytes(sizes) | {
         "_lay_words": 12 * over,  # reads them twice
         "_predictions": 8 * over,
@@ -110,7 +112,7 @@ def chain_bytes(sizes: Sizes) -> dict[str, int]:
         "_finish": (12 + 4 + sizes.number) * over,
         "_after_product": (12 + sizes.number) * over,
         "_step_beside": (12 + sizes.number) * over,
-        "_both_products": 2 * max(row_steps(sizes) - 1, 0) * sizes.states * sizes.rank * sizes.number,
+        "_both_products": 2 * max(row_steps(sizes) - 1, 0) * sizes.rank * (sizes.states * sizes.number + parts),
         "_softmax_rows": tables * (4 + sizes.number),
         "_softmax_rows_backward": tables * (4 + 2 * sizes.number),
         "_row_sums": 4 * sizes.rank**2,
@@ -124,22 +126,17 @@ def row_steps(sizes: Sizes) -> int:
 
 
 def dense_bytes(sizes: Sizes) -> dict[str, int]:
-    """As in the table of kernels/README.md, in float32: pairs [span, m, m], spans and links of words."""
-    nonterminals = sizes.states - sizes.emitters
-    pairs = 4 * sizes.spans * nonterminals**2
-    links = 8 * sizes.tokens * nonterminals**2
+    """As in the table of kernels/README.md, in float32, of equally long sentences: pairs [span, m, m] of spans of three
+    words or more, splits with two words or more on either side, and the links of words."""
+    nonterminals, length = sizes.states - sizes.emitters, row_steps(sizes)
+    spans = sizes.sentences * sum(length - width + 1 for width in range(3, length + 1))
+    splits = sizes.sentences * sum((length - width + 1) * (width - 3) for width in range(4, length + 1))
     return vocabulary_bytes(sizes) | {
-        "_pair_sums": pairs + split_reads(sizes, 8 * nonterminals),
-        "_span_vectors": 12 * sizes.spans * nonterminals + 8 * sizes.spans * nonterminals**2,
-        "_outside_sums": split_reads(sizes, 8 * nonterminals**2),
-        "_link_slopes": links + 8 * sizes.spans * nonterminals * row_steps(sizes),
+        "_pair_sums": 4 * spans * nonterminals**2 + 8 * splits * nonterminals,
+        "_span_vectors": spans * (8 * nonterminals**2 + 12 * nonterminals),
+        "_dense_outside_sums": 8 * splits * nonterminals**2 + 4 * spans * nonterminals,
+        "_link_slopes": 8 * sizes.tokens * nonterminals**2 + 16 * spans * nonterminals,
     }
-
-
-def split_reads(sizes: Sizes, each: int) -> int:
-    """Bytes for each split of each span of equally long sentences."""
-    length = row_steps(sizes)
-    return sizes.sentences * each * sum((length - width + 1) * (width - 1) for width in range(2, length + 1))
 
 
 BYTES: Mapping[str, Callable[[Sizes], dict[str, int]]] = {

@@ -145,6 +145,17 @@ def test_kernels_of_other_dtypes_are_refused() -> None:
     )
 
 
+def test_kernels_of_another_order_are_refused() -> None:
+    model = new_model("ranks", 20, 7)
+    model.options = {"backend": "triton", "order": "state"}
+    with pytest.raises(RankspaceError) as caught:
+        model.log_prob(random_words((3, 2)), (3, 2))
+    assert str(caught.value) == (
+        "rank-hmm: backend is 'triton', but its kernels run in rank order and order is 'state'; give order='auto' or "
+        "backend='auto'."
+    )
+
+
 def test_other_queries_have_a_distribution_as_before() -> None:
     model, words = new_model("ranks", 20, 7), random_words((3, 2))
     model.eval()

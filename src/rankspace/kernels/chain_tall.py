@@ -131,6 +131,11 @@ def _add_up(parts, found, num_shares, num_rows, num_columns, stride, SHARES: tl.
     tl.store(found + row * stride + columns, tl.sum(total, 0).to(found.dtype.element_ty), mask=exists)
 
 
+def add_up_by_torch(parts: Float[Tensor, "share row column"], found: Float[Tensor, "row column"]) -> None:
+    """What `add_up` must equal."""
+    found.copy_(parts.sum(0))
+
+
 def product_in_shares_by_torch(
     rows: Float[Tensor, "row middle"], table: Float[Tensor, "middle column"]
 ) -> Float[Tensor, "share row column"]:

@@ -28,7 +28,7 @@ def dense_outside_sums(chart: DenseChart, above: DenseAbove, width: int) -> None
     """
     rows, size = chart.rows, chart.size
     tile = tile_of(size)
-    _outside_sums[(rows.num_spans(width), triton.cdiv(size, tile))](
+    _dense_outside_sums[(rows.num_spans(width), triton.cdiv(size, tile))](
         chart.spans,
         chart.links,
         chart.exponent,
@@ -56,7 +56,7 @@ def dense_outside_sums(chart: DenseChart, above: DenseAbove, width: int) -> None
 
 @triton.jit(do_not_specialize=["width", "first_row", "first_token", "num_tokens", "first_wider", "size"])
 @no_type_check
-def _outside_sums(
+def _dense_outside_sums(
     spans,
     links,
     exponent,

@@ -30,8 +30,11 @@ class Halves(NamedTuple):
 def halves(table: Float[Tensor, "row column"]) -> Halves:
     """Both halves, which lie in memory as the table does; in one pass over it."""
     if table.stride(0) == 1 and table.stride(1) != 1:
-        return halves(table.T).T
-    table = table if table.stride(1) == 1 else table.contiguous()
+        return _by_rows(table.T).T
+    return _by_rows(table if table.stride(1) == 1 else table.contiguous())
+
+
+def _by_rows(table: Float[Tensor, "row column"]) -> Halves:
     num_rows, num_columns = table.shape
     padded = -(-num_columns // 16) * 16  # rows begin at 32 bytes, as products like them
     high, low = table.new_empty(2, num_rows, padded, dtype=torch.bfloat16)[:, :, :num_columns]

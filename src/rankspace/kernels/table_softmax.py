@@ -172,7 +172,7 @@ def softmax_rows_backward(
     slopes: Float[Tensor, "row column"], probabilities: Float[Tensor, "row column"], found: Float[Tensor, "row column"]
 ) -> None:
     """Fills `found`, derivatives with respect to the logits, of any dtype; rows of all three may have gaps between
-    them. Reads 4 bytes an entry and what the dtypes take; rows wider than WIDEST twice."""
+    them. Reads and writes what the dtypes take; rows wider than WIDEST are read twice."""
     num_rows, num_columns = slopes.shape
     block = min(WIDEST, triton.next_power_of_2(num_columns))
     sizes = num_columns, slopes.stride(0), probabilities.stride(0), found.stride(0)

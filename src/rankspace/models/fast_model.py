@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rankspace.distributions.contract import Order
 from rankspace.distributions.memory import within_memory
+from rankspace.errors import RankspaceError
 from rankspace.inference.backends import can_run_kernels, launching_on, runs_kernels
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged, equal_lengths, lengths_of, ragged
@@ -77,6 +78,11 @@ class FastChain(Model):
 
     def _may_run_kernels(self) -> bool:
         backend, order = (self.options.get(name, "auto") for name in ("backend", "order"))
+        if backend == "triton" and order not in ("auto", self.ORDER):
+            raise RankspaceError(
+                f"{self.NAME}: backend is 'triton', but its kernels run in {self.ORDER} order and order is {order!r}; "
+                "give order='auto' or backend='auto'."
+            )
         return backend in ("auto", "triton") and order in ("auto", self.ORDER)
 
     def _seed(self, device: torch.device) -> Int[Tensor, ""]:
