@@ -1,5 +1,6 @@
 """What every test stands on: shapes checked at every call, one thread, the same examples in every run."""
 
+import gc
 from importlib.util import find_spec
 
 import pytest
@@ -36,3 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="needs a GPU: torch sees no CUDA device"))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests and all modules are there to the end: no garbage is looked for among them

@@ -8,6 +8,7 @@ and only functions with shapes get sizes of axes of their own.
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import partial, wraps
+from inspect import isgeneratorfunction
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
@@ -28,6 +29,8 @@ def checked(given: Any = None, *, typechecker: Check) -> Any:
 
 
 def _function(function: Callable[..., Any], typechecker: Check) -> Callable[..., Any]:
+    if isgeneratorfunction(function):  # beartype would check when it is gone through, among the sizes of others
+        return jaxtyped(function, typechecker=typechecker)
     written = function.__annotations__
     function.__annotations__ = {name: _read(hint, function.__globals__) for name, hint in written.items()}
     inner = typechecker(function)

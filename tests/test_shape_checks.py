@@ -1,11 +1,12 @@
 """What is not as annotated is refused, in every function of the package, wherever the annotation stands."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, TypeCheckError
 from torch import Tensor
 
 from rankspace.fgg import zoo
@@ -41,6 +42,11 @@ def several(rows: list[Row], one: Row | None = None) -> tuple[Row, ...]:
 
 
 @check
+def rows_of(matrix: Float[Tensor, "size columns"], start: Row) -> Iterator[Row]:
+    yield from (start, *matrix)
+
+
+@check
 def share(part: int, whole: float = 1.0) -> float:
     return part / whole if part else "nothing"  # type: ignore[return-value]
 
@@ -59,7 +65,7 @@ class Heir(Pair):
 @check
 def of_two_sizes(left: Row) -> int:
     """The sizes of an inner call are its own, also behind a function without shapes."""
-    return inner(5) + len(left)
+    return inner(5) + sum(1 for _ in rows_of(torch.zeros(2, 2), torch.zeros(2))) + len(left)
 
 
 @check
@@ -72,7 +78,7 @@ def test_what_is_as_annotated_passes() -> None:
     assert turned(torch.zeros(2, 2)).shape == (2, 2)
     assert len(several([VECTOR, VECTOR], one=VECTOR)) == 3
     assert share(1, whole=2.0) == 0.5
-    assert of_two_sizes(VECTOR) == 8
+    assert of_two_sizes(VECTOR) == 5 + 3 + 3
     assert Pair(torch.tensor([1]), torch.zeros(1)).weights.shape == (1,)
 
 
@@ -85,6 +91,7 @@ def test_what_is_as_annotated_passes() -> None:
         (turned, (MATRIX,)),  # sizes of argument and result
         (several, ([torch.zeros(1), torch.zeros(1)], VECTOR)),  # within a list
         (several, ([MATRIX],)),
+        (rows_of, (MATRIX, torch.zeros(2))),  # before it is gone through
         (share, (1, 2)),  # no shape
         (share, (0,)),  # a result without shape
         (Pair, (torch.tensor([1, 2]), VECTOR)),  # a dataclass
@@ -92,7 +99,7 @@ def test_what_is_as_annotated_passes() -> None:
     ],
 )
 def test_what_is_not_is_refused(function: Any, arguments: tuple[Any, ...]) -> None:
-    with pytest.raises(BeartypeCallHintViolation):
+    with pytest.raises((BeartypeCallHintViolation, TypeCheckError)):
         function(*arguments)
 
 

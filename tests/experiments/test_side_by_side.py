@@ -17,10 +17,12 @@ import pytest
 import torch
 
 from rankspace.errors import NotEnoughMemoryError, RankspaceError
-from rankspace.experiments import side_by_side
+from rankspace.experiments import load_table, side_by_side
 from rankspace.experiments.jobs import Request, plan
+from rankspace.experiments.record import OF_THE_MACHINE
 from rankspace.experiments.runner import Runner, run_table
 from rankspace.training import RunDirectory
+from rankspace.training.config import flat
 from rankspace.training.progress import Quiet
 
 ROOT = Path(__file__).parents[2]
@@ -183,6 +185,20 @@ class TestUnitingRecords:
         assert self.merged({**record, "note": "One."}, {**record, "note": "Two."}, record)["note"].startswith(
             "One. Two."
         )
+
+    def test_a_run_counts_for_every_row_of_its_configuration(self) -> None:
+        """Of two rows of another table one has a configuration of this one, but for options of the machine."""
+        row = next(row for row in load_table("hmm-table2").rows if row.name == "best-14")
+        config = {key: value for key, value in flat(row.config).items() if key not in OF_THE_MACHINE}
+        run = {"seed": 1, "state": "finished", "scores": {}, "evaluations": [], "seconds": 1.0, "steps": 1}
+        lent = {"data": "ptb-text", "config": config, "runs": [run], "title": "", "weights": 1}
+        rows = [{**lent, "name": "theirs"}, {**lent, "name": "other", "config": {**config, "model.rank": 3}}]
+        other = {"table": "hmm-recipe", "quick": False, "note": "Theirs.", "data": {"ptb-text": {}}, "rows": rows}
+        own = {**other, "table": "hmm-table2", "note": "", "data": {}, "rows": []}
+        found: dict[str, Any] = runpy.run_path(str(ROOT / "benchmarks" / "merge_records.py"))["merged"]([own], [other])
+        assert [(each["name"], each["title"]) for each in found["rows"]] == [("best-14", row.title)]
+        assert found["rows"][0]["runs"] == [run]
+        assert (found["note"], found["data"]) == ("", {"ptb-text": {}})
 
     def test_records_of_several_tables(self) -> None:
         with pytest.raises(SystemExit) as caught:
