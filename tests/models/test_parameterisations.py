@@ -246,6 +246,18 @@ def test_forms_of_the_low_rank_hmm() -> None:
     torch.testing.assert_close(other, left.softmax(1) @ right.softmax(1))
 
 
+@pytest.mark.parametrize("rank", [4, 300])
+def test_ranks_of_features_begin_nearly_alike(rank: int) -> None:
+    """Else a few take all: what follows a state then no longer depends on it."""
+    torch.manual_seed(0)
+    model = create("lhmm", vocabulary=7, states=200, rank=rank, size=64)
+    with torch.no_grad():
+        of_ranks = model().parameters["log_state_to_rank"].exp()
+    assert float(of_ranks.max()) < 2 / rank
+    assert float(of_ranks.min()) > 0.5 / rank
+    assert float((of_ranks - of_ranks.mean(0)).abs().max()) > 0.01 / rank  # and not quite
+
+
 def test_leaving_out_ranks_and_states() -> None:
     lhmm = create("lhmm", states=5, rank=8, dropout=0.5, **SIZES)
     assert lhmm.train()().sizes["rank"] == 4

@@ -2,8 +2,9 @@
 
 from typing import ClassVar, Literal
 
+import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankspace.distributions import LHMM
 from rankspace.inference.ragged import Ragged
@@ -21,6 +22,8 @@ class NeuralLHMM(FastChain):
         form "tables":    p(j | i) = sum_q softmax_q(x_iq) softmax_j(y_qj)
 
     the first as Chiu et al. have it: exp(x_i) and exp(y_j) are nonnegative features, their products the transition.
+    There a rank that more leads away from draws more to it, p(q | i) being in proportion to exp(x_iq) sum_j exp(y_qj):
+    ranks begin nearly alike, for among unlike ones a few soon take all, and nothing is learned of what follows what.
     `dropout` leaves out ranks: a step of training has a random choice of 1 - `dropout` of them.
     """
 
@@ -41,7 +44,8 @@ class NeuralLHMM(FastChain):
         super().__init__(
             vocabulary=vocabulary, states=states, rank=rank, size=size, form=form, dropout=dropout, eos=eos
         )
-        self.states, self.ranks = embedding(states, size, "normal"), embedding(rank, size)
+        self.states = embedding(states, size, "normal")
+        self.ranks = embedding(rank, size) if form == "tables" else _nearly_alike(rank, size)
         self.from_state, self.to_state = ResidualNetwork(size), ResidualNetwork(size)
         self.start, self.emission = Choice(size), Emission(size, vocabulary)
 
@@ -61,3 +65,8 @@ class NeuralLHMM(FastChain):
         true_lengths: Int[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         return lhmm_log_prob(self, words, layout, self.precision, seed, true_lengths)
+
+
+def _nearly_alike(num_rows: int, size: int) -> nn.Parameter:
+    """Embeddings whose products with what a network gives begin far below one."""
+    return nn.Parameter(nn.init.normal_(torch.empty(num_rows, size), std=1 / size))
