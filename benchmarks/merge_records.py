@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rankspace.experiments import load_table
-from rankspace.experiments.record import OF_THE_MACHINE
+from rankspace.experiments.record import options_of_row
 from rankspace.experiments.statistics import of_runs
 from rankspace.experiments.tables import Table
 from rankspace.files import whole_file
-from rankspace.training.config import flat
 
 FURTHER = ("under way", "failed", "finished")
 
@@ -61,7 +60,7 @@ def _of_this_table(table: Table, record: Record) -> Record:
     """A record of another table with the rows whose configuration a row of this table has, under its name."""
     found = []
     for own in table.rows:
-        config = {key: value for key, value in flat(own.config).items() if key not in OF_THE_MACHINE}
+        config = options_of_row(own.config)
         same = [row for row in record["rows"] if row["config"] == config and row["data"] in own.data]
         found += [{**row, "name": own.name} for row in same]
     data = {row["data"]: record["data"][row["data"]] for row in found}

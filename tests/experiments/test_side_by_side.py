@@ -19,10 +19,9 @@ import torch
 from rankspace.errors import NotEnoughMemoryError, RankspaceError
 from rankspace.experiments import load_table, side_by_side
 from rankspace.experiments.jobs import Request, plan
-from rankspace.experiments.record import OF_THE_MACHINE
+from rankspace.experiments.record import options_of_row
 from rankspace.experiments.runner import Runner, run_table
 from rankspace.training import RunDirectory
-from rankspace.training.config import flat
 from rankspace.training.progress import Quiet
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +188,7 @@ class TestUnitingRecords:
     def test_a_run_counts_for_every_row_of_its_configuration(self) -> None:
         """Of two rows of another table one has a configuration of this one, but for options of the machine."""
         row = next(row for row in load_table("hmm-table2").rows if row.name == "best-14")
-        config = {key: value for key, value in flat(row.config).items() if key not in OF_THE_MACHINE}
+        config = options_of_row(row.config)
         run = {"seed": 1, "state": "finished", "scores": {}, "evaluations": [], "seconds": 1.0, "steps": 1}
         lent = {"data": "ptb-text", "config": config, "runs": [run], "title": "", "weights": 1}
         rows = [{**lent, "name": "theirs"}, {**lent, "name": "other", "config": {**config, "model.rank": 3}}]

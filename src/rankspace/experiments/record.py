@@ -12,7 +12,7 @@ from rankspace.experiments.jobs import SHARING, Job, Request, begun
 from rankspace.experiments.statistics import of_runs
 from rankspace.experiments.tables import Table
 from rankspace.files import whole_file
-from rankspace.training import RunDirectory
+from rankspace.training import Config, RunDirectory
 from rankspace.training.config import config_from_text, flat
 from rankspace.training.data_source import SYNTHETIC
 from rankspace.training.machine import environment
@@ -52,7 +52,6 @@ def table_record(request: Request, device: str) -> dict[str, Any]:
 def _row(table: Table, jobs: list[Job]) -> dict[str, Any]:
     row, runs = jobs[0].row, [_run(job) for job in jobs]
     first = RunDirectory.open(jobs[0].folder)
-    config = flat(config_from_text(first.config, str(first.path)))
     return {
         "name": row.name,
         "title": row.title,
@@ -61,13 +60,18 @@ def _row(table: Table, jobs: list[Job]) -> dict[str, Any]:
         "ablation_of": row.ablation_of,
         "paper": row.paper,
         "reproduction": row.reproduction,
-        "config": {key: value for key, value in config.items() if key not in OF_THE_MACHINE},
+        "config": options_of_row(config_from_text(first.config, str(first.path))),
         "weights": first.card["model"]["weights"],
         "planned_seeds": list(row.seeds),
         "runs": runs,
         "statistics": of_runs(runs, table.target_of(row)),
         "card": first.card["data"],
     }
+
+
+def options_of_row(config: Config) -> dict[str, Any]:
+    """The options of a run that are those of its row, by section.key."""
+    return {key: value for key, value in flat(config).items() if key not in OF_THE_MACHINE}
 
 
 def _run(job: Job) -> dict[str, Any]:
