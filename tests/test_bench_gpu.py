@@ -268,10 +268,10 @@ class TestMeasuring:
     def test_every_step_of_training_has_a_shape(self, monkeypatch: pytest.MonkeyPatch) -> None:
         row, watches = small(ROW["rank-hmm-highest"]), []
         data, config = gpu_training.language_data(192, 5, row.vocabulary), gpu_training.training_config(row, 2)
-        monkeypatch.setattr(gpu_training, "Stopwatch", lambda: watches.append(Stopwatch()) or watches[-1])
+        monkeypatch.setattr(gpu_training, "Stopwatch", lambda device: watches.append(Stopwatch(device)) or watches[-1])
         gpu_training.timed_steps(config, data, CPU)
         shapes = gpu_training.epoch_shapes(config, data, CPU)
-        assert len(watches[0].ends) == sum(map(len, shapes))
+        assert len(watches[0].ends.seconds()) == sum(map(len, shapes))
         assert sum(num_words for _, num_words in shapes[0]) == sum(data["train"].lengths + 1)
 
     def test_a_run_whose_shapes_do_not_come_back(self) -> None:

@@ -1,19 +1,23 @@
-"""What a captured step adds up, without the graph: gradients and losses of a padded batch, against the ordinary way."""
+"""What a captured step adds up: gradients and losses of a padded batch, and steps that are sent before the last one is
+known to have lost nothing, against the ordinary way. On a CPU programs take the place of graphs."""
 
 import math
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
 from rankspace.models import Model, create
-from rankspace.training.captured import Inputs, add_gradients, padded_shape
+from rankspace.training.captured import CapturedStep, Inputs, add_gradients, padded_shape
 from rankspace.training.epochs import Share
-from rankspace.training.watch import Place, Sums, Watch
+from rankspace.training.processes import Processes
+from rankspace.training.sections import OptimiserConfig
+from rankspace.training.step import GradientStep
+from rankspace.training.watch import NumbersError, Place, Sums, Watch
 
 VOCABULARY = 9
 
@@ -24,8 +28,8 @@ def model() -> Model:
     return create("rank-pcfg", vocabulary=VOCABULARY, nonterminals=3, preterminals=4, rank=3, size=4).to(DEVICE)
 
 
-def share_of(lengths: tuple[int, ...]) -> Share:
-    words = torch.randint(VOCABULARY, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(1))
+def share_of(lengths: tuple[int, ...], seed: int = 1) -> Share:
+    words = torch.randint(VOCABULARY, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(seed))
     numbers = torch.tensor(lengths)
     predictions = (numbers + 1).float().to(DEVICE)
     ones = torch.ones(len(lengths), device=DEVICE)
@@ -39,16 +43,25 @@ def filled(share: Share, shape: tuple[int, int]) -> Inputs:
     return inputs
 
 
-def added(model: Model, inputs: Inputs) -> tuple[dict[str, Tensor], Sums]:
-    """To gradients of one."""
+def add(model: Model, inputs: Inputs, begin_with: float, held: float = 0.0, begins: bool = False) -> tuple[Sums, float]:
+    """To gradients that are all the same; what the watch found, and whether anything is held."""
     for weight in model.parameters():
-        weight.grad = torch.ones_like(weight)
-    watch = Watch(DEVICE)
+        weight.grad = torch.full_like(weight, begin_with)
+    watch, flag = Watch(DEVICE), torch.tensor(held, device=DEVICE)
     watch.begin(Place(1, 0, 1))
-    add_gradients(model, inputs, torch.zeros((), dtype=torch.int64, device=DEVICE), watch)
+    add_gradients(model, inputs, torch.zeros((), dtype=torch.int64, device=DEVICE), watch, flag, begins)
     watch.check("")
-    found = {name: weight.grad - 1 for name, weight in model.named_parameters() if weight.grad is not None}
-    return found, watch.drain()
+    return watch.drain(), float(flag)
+
+
+def gradients(model: Model, less: float = 0.0) -> dict[str, Tensor]:
+    return {name: weight.grad - less for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+def added(model: Model, inputs: Inputs) -> tuple[dict[str, Tensor], Sums]:
+    sums, held = add(model, inputs, 1.0)
+    assert held == 0
+    return gradients(model, 1.0), sums
 
 
 def expected_of(model: Model, share: Share, some: list[int]) -> tuple[dict[str, Tensor], float]:
@@ -89,13 +102,8 @@ def test_a_smaller_batch_after_a_larger_one_leaves_nothing_of_it(model: Model) -
 
 def test_a_batch_that_begins_a_step_takes_the_place_of_the_last(model: Model) -> None:
     share = share_of((4, 2, 3))
-    for weight in model.parameters():
-        weight.grad = torch.full_like(weight, math.nan)
-    watch = Watch(DEVICE)
-    watch.begin(Place(1, 0, 1))
-    seed = torch.zeros((), dtype=torch.int64, device=DEVICE)
-    add_gradients(model, filled(share, (4, 4)), seed, watch, begins=True)
-    found = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    add(model, filled(share, (4, 4)), math.nan, begins=True)
+    found = gradients(model)
     expected, _ = expected_of(model, share, [0, 1, 2])
     same(found, expected)
 
@@ -124,34 +132,126 @@ class Losing(Model):
         return log_p, lost
 
 
-def test_lost_sentences_are_left_out(model: Model) -> None:
-    share = share_of((4, 2, 3))
-    inputs = filled(share, (3, 4))
-    losing = Losing(model, [False, True, False], [False, False, False])
-    for weight in model.parameters():
-        weight.grad = torch.zeros_like(weight)
-    watch = Watch(DEVICE)
-    watch.begin(Place(1, 0, 1))
-    add_gradients(losing, inputs, torch.zeros((), dtype=torch.int64, device=DEVICE), watch)
-    found = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
-    expected, loss = expected_of(model, share, [0, 2])
-    same(found, expected)
-    assert inputs.lost.tolist() == [False, True, False, False]
-    assert watch.drain().loss == pytest.approx(loss, rel=1e-5)
+NONE = [False] * 4
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_what_the_backward_pass_marks_undoes_the_batch(model: Model, begins: bool) -> None:
+@pytest.mark.parametrize(
+    ("early", "late", "lost"),
+    [
+        ([False, True, False, False], NONE, [1]),
+        (NONE, [False, False, True, True], [2]),  # the fourth is a filler
+        ([True, False, False, False], [False, True, False, False], [0, 1]),
+    ],
+)
+def test_a_batch_that_loses_a_sentence_adds_nothing(
+    model: Model, begins: bool, early: list[bool], late: list[bool], lost: list[int]
+) -> None:
     inputs = filled(share_of((4, 2, 3)), (4, 4))
-    losing = Losing(model, [False] * 4, [False, False, True, True])
-    for weight in model.parameters():
-        weight.grad = torch.full_like(weight, float(begins))
-    watch = Watch(DEVICE)
-    watch.begin(Place(1, 0, 1))
-    add_gradients(losing, inputs, torch.zeros((), dtype=torch.int64, device=DEVICE), watch, begins)
-    assert not any(bool(weight.grad.any()) for weight in model.parameters() if weight.grad is not None)
-    assert inputs.lost.tolist() == [False, False, True, False, True]  # the fourth is a filler
-    assert watch.drain() == Sums()
+    sums, held = add(Losing(model, early, late), inputs, float(begins), begins=begins)
+    assert (sums, held) == (Sums(), 1)
+    assert not any(bool(each.any()) for each in gradients(model).values())
+    assert inputs.lost.nonzero()[:, 0].tolist() == lost
+
+
+def test_a_batch_after_one_that_is_held_adds_nothing(model: Model) -> None:
+    sums, held = add(model, filled(share_of((4, 2, 3)), (4, 4)), 0.0, held=1.0)
+    assert (sums, held) == (Sums(), 1)
+    assert not any(bool(each.any()) for each in gradients(model).values())
+
+
+def test_without_what_was_lost_the_others_are_added(model: Model) -> None:
+    share = share_of((4, 2, 3))
+    inputs = filled(share, (4, 4))
+    inputs.counts[1] = 0
+    sums, held = add(Losing(model, [False, True, False, False], NONE), inputs, 0.0)
+    found = gradients(model)
+    expected, loss = expected_of(model, share, [0, 2])
+    same(found, expected)
+    assert held == 0
+    assert sums.loss == pytest.approx(loss, rel=1e-5)
+
+
+class Words(Model):
+    """A loss of a few launches: words by themselves. Sentences that begin with some of them are lost when padded."""
+
+    NAME, KIND = "words", "tree"
+
+    def __init__(self, lost: tuple[int, ...] = (), wrong: tuple[int, ...] = ()) -> None:
+        super().__init__(vocabulary=VOCABULARY)
+        self.first, self.second = (nn.Parameter(torch.linspace(-1, end, VOCABULARY)) for end in (1, 2))
+        self.lost, self.wrong = (torch.tensor(each, dtype=torch.int64, device=DEVICE) for each in (lost, wrong))
+
+    def forward(self, words: Tensor | None = None) -> Any:
+        raise NotImplementedError
+
+    def loss(self, words: Tensor, lengths: Any = None) -> Tensor:
+        return -self._log_prob(words, torch.tensor(lengths, device=words.device))
+
+    def padded_log_prob(self, words: Tensor, lengths: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+        log_p, lost = self._log_prob(words, lengths), torch.isin(words[:, 0], self.lost)
+        return torch.where(torch.isin(words[:, 0], self.wrong), math.nan, log_p), lost
+
+    def _log_prob(self, words: Tensor, lengths: Tensor) -> Tensor:
+        within = torch.arange(words.shape[1], device=words.device) < lengths[:, None]
+        return torch.where(within, (self.first * self.second).log_softmax(0)[words], 0).sum(1)
+
+
+LENGTHS = [(4, 2, 3), (2, 4, 4), (3, 3), (4, 3, 4), (4, 4), (2, 4, 3)]
+FEW, MANY = (1,), (1, 2, 4, 7)  # sentences that begin so are lost
+
+
+def learn(kind: type[GradientStep], model: Model, num_batches: int, **options: Any) -> tuple[GradientStep, Sums]:
+    """Steps of so many batches, and their sums; the last is settled."""
+    shares = [share_of(lengths, seed) for seed, lengths in enumerate(LENGTHS)]
+    step = kind(model, OptimiserConfig(learning_rate=0.02, epsilon=1e-6, clip=0.5, **options), Processes(device=DEVICE))
+    for number, first in enumerate(range(0, len(shares), num_batches)):
+        step.watch.begin(Place(number + 1, 0, first + num_batches))
+        step(shares[first : first + num_batches], 0.02 / (number + 1))
+    step.settle()
+    step.watch.check("")
+    return step, step.watch.drain()
+
+
+@pytest.mark.parametrize("options", [{}, {"average": 0.9}, {"name": "adamw", "weight_decay": 0.3}])
+@pytest.mark.parametrize("num_batches", [1, 2])
+@pytest.mark.parametrize("beginnings", [(), FEW, MANY])
+def test_steps_that_are_sent_ahead_learn_as_single_ones_do(
+    monkeypatch: pytest.MonkeyPatch, beginnings: tuple[int, ...], num_batches: int, options: dict[str, Any]
+) -> None:
+    again, num_again = CapturedStep._again, []
+
+    def counting(self: Any, *jobs: Any) -> None:
+        num_again.append(len(jobs))
+        again(self, *jobs)
+
+    monkeypatch.setattr(CapturedStep, "_again", counting)
+    expected, sums = learn(GradientStep, Words().to(DEVICE), num_batches, **options)
+    found, own = learn(CapturedStep, Words(beginnings).to(DEVICE), num_batches, **options)
+    assert (found.watch.num_again > 0) == bool(beginnings)
+    assert bool(num_again) == (num_batches == 1 and "average" not in options and bool(beginnings))
+    assert list(own) == pytest.approx(list(sums), rel=1e-5)
+    for one, other in zip(found.model.parameters(), expected.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    for name, each in expected.tensors().items():
+        torch.testing.assert_close(found.tensors()[name], each, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_ahead", [1, 2])
+def test_a_step_that_goes_wrong_is_named_though_others_were_done_again(num_ahead: int) -> None:
+    losing, wrong = share_of((4, 2, 3), seed=1), share_of((4, 2, 3), seed=2)
+    lost_word, wrong_word = int(losing.words[0, 0]), int(wrong.words[0, 0])
+    assert wrong_word not in losing.words[:, 0]
+    model = Words((lost_word,), (wrong_word,)).to(DEVICE)
+    step = CapturedStep(model, OptimiserConfig(), Processes(device=DEVICE))
+    for number, share in enumerate([losing, *[losing] * num_ahead, wrong], 1):
+        step.watch.begin(Place(number, 0, number))
+        step([share], 0.01)
+    step.settle()
+    assert step.watch.num_again == num_ahead + 1
+    last = num_ahead + 2
+    with pytest.raises(NumbersError, match=rf"step {last} \(epoch 1, batch {last}\): log p of a sentence is nan"):
+        step.watch.check("")
 
 
 @pytest.mark.parametrize("batch", [1, 3, 7, 16, 33, 100, 1000])

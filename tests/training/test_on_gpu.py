@@ -16,6 +16,7 @@ from rankspace.models import MODELS, Model, create
 from rankspace.training import Config, RunDirectory, train
 from rankspace.training.captured import CapturedStep
 from rankspace.training.epochs import Epochs, Share
+from rankspace.training.graphs import Graphs
 from rankspace.training.processes import Processes
 from rankspace.training.sections import OptimiserConfig
 from rankspace.training.step import GradientStep
@@ -52,15 +53,17 @@ def test_the_gpu_learns_what_the_cpu_learns(tmp_path: Path, model: dict[str, Any
 
 @pytest.mark.parametrize("model", CAPTURED, ids=lambda model: model["model.name"])
 @pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("ahead", [False, True])
 def test_graphs_learn_as_single_steps_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], loses: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], loses: bool, ahead: bool
 ) -> None:
-    """Several batches a step, several shapes, averaged weights, a rate that rises, gradients that are clipped; what
-    graphs lose is done again."""
-    learning = {"optimiser__average": 0.9, "optimiser__clip": 0.5, "schedule__warm_up": 5}
-    chosen = exact(model, batches__accumulate=2, run__epochs=3, **learning)
+    """Several shapes, a rate that rises, gradients that are clipped; several batches a step and averaged weights, which
+    wait for the device, or steps that are sent ahead. What graphs lose is done again."""
+    learning = {"optimiser__clip": 0.5, "schedule__warm_up": 5, "run__epochs": 3}
+    waiting = {} if ahead else {"optimiser__average": 0.9, "batches__accumulate": 2}
+    chosen = exact(model, **learning, **waiting).changed({"run.log_every": 3 if ahead else 1})
     kind: Any = MODELS[chosen.model.name]
-    whole, recorded, again = kind.padded_log_prob, CapturedStep._recorded, CapturedStep._do_again
+    whole, recorded, again = kind.padded_log_prob, Graphs.recorded, CapturedStep._do_again
     counts = Counter[str]()
 
     def losing(self: Any, words: Any, lengths: Any, seed: Any) -> Any:
@@ -78,7 +81,7 @@ def test_graphs_learn_as_single_steps_do(
         again(self, share, lost)
 
     monkeypatch.setattr(kind, "padded_log_prob", losing)
-    monkeypatch.setattr(CapturedStep, "_recorded", recording)
+    monkeypatch.setattr(Graphs, "recorded", recording)
     monkeypatch.setattr(CapturedStep, "_do_again", repeating)
     train(chosen, tmp_path / "graphs", device="cuda", data=data())
     assert counts["recorded"] > 2  # shapes and the optimiser
@@ -96,7 +99,7 @@ def test_graphs_learn_as_single_steps_do(
     norms, rates = ([one[name] for one in graphs if name in one] for name in ("gradient_norm", "learning_rate"))
     assert max(norms) > learning["optimiser__clip"]
     assert rates == sorted(rates)
-    assert len(set(rates)) == learning["schedule__warm_up"] + 1
+    assert ahead or len(set(rates)) == learning["schedule__warm_up"] + 1
 
 
 @pytest.mark.parametrize("model", [CHAIN, TREE])
@@ -164,6 +167,7 @@ def losses(kind: type[GradientStep], name: str, settings: dict[str, Any]) -> Ten
     for number, shares in enumerate([one_batch("chain", processes)] * (NUM_REPLAYS + 1)):
         step.watch.begin(Place(number + 1, 0, 1))
         step(shares, 1e-12)
+        step.settle()
         step.watch.check("")
         found.append(step.watch.drain().loss)
     return torch.tensor(found[1:], dtype=torch.float64)
@@ -218,3 +222,25 @@ def test_steps_do_not_wait_for_the_device_but_where_the_engine_does() -> None:
     assert step.watch.drain().num_steps == 4
     with pytest.raises(RuntimeError, match="synchronizing"), no_waiting():
         step.watch.drain()
+
+
+@pytest.mark.parametrize("name", ["rank-hmm", "rank-pcfg"])
+def test_captured_steps_wait_for_the_device_only_to_be_settled(name: str) -> None:
+    """Several of them, once the graph of their shape is recorded: no copy, no number of the device that is read."""
+    sizes = {"states": 40} if name == "rank-hmm" else {"nonterminals": 4, "preterminals": 6}
+    processes = Processes(device=torch.device("cuda", 0))
+    model = create(name, vocabulary=len(data().vocabulary), rank=12, size=8, **sizes).to("cuda").train()
+    step, shares = CapturedStep(model, OptimiserConfig(clip=0.1), processes), one_batch(model.KIND, processes)
+
+    def once(number: int) -> None:
+        step.watch.begin(Place(number, 0, number))
+        step(shares, 0.01 / number)
+
+    for number in range(1, 4):
+        once(number)
+    with no_waiting():
+        for number in range(4, 8):
+            once(number)
+    step.settle()
+    step.watch.check("")
+    assert step.watch.drain().num_steps == 7

@@ -62,6 +62,28 @@ def _once_ms(program: Program, device: torch.device) -> float:
     return float(start.elapsed_time(stop))
 
 
+class Marks:
+    """Places among the launches of a device, and when it came to each. Setting one does not wait for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_device = device.type == "cuda"
+        self._marks: list[Any] = []
+
+    def set(self) -> None:
+        if not self._on_device:
+            self._marks.append(time.perf_counter())
+            return
+        self._marks.append(torch.cuda.Event(enable_timing=True))
+        self._marks[-1].record()
+
+    def seconds(self) -> list[float]:
+        """Since the first, of each."""
+        if not self._on_device:
+            return [mark - self._marks[0] for mark in self._marks]
+        torch.cuda.synchronize()
+        return [self._marks[0].elapsed_time(mark) / 1000 for mark in self._marks]
+
+
 def peak_gb(device: torch.device) -> float | None:
     """The most that tensors held at once, all that is on the device included, since a graph was last recorded or
     `forget_peak` called; None on a CPU."""

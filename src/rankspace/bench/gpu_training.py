@@ -1,13 +1,13 @@
 """The training runs of `rankspace bench gpu`: how near the loop of `rankspace train` comes to the time of its steps.
 
-A run on sentences that a grammar of the package draws has the time of each of its steps taken, from the end of one to
-the end of the next: loading, optimiser and logging included. Steps of the commonest shapes, from when their graphs are
-recorded, are then held against the step alone (without an optimiser) at the same shapes.
+A run on sentences that a grammar of the package draws has the time of each of its steps taken, from when the device is
+done with one to when it is done with the next: loading, optimiser, logging and idling included. Steps of the commonest
+shapes, from when their graphs are recorded, are then held against the step alone (without an optimiser) at the same
+shapes.
 """
 
 import functools
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rankspace.bench.device_clock import release
+from rankspace.bench.device_clock import Marks, release
 from rankspace.bench.gpu_rows import Row
 from rankspace.bench.gpu_step import lacking, new_model, time_of_steps
 from rankspace.data.corpus import Corpus, offsets_of
@@ -41,13 +41,13 @@ NUM_SENTENCES = 6000  # of which a sixth is longer than that: some 300 steps of 
 
 
 class Stopwatch(Quiet):
-    """When each step ended."""
+    """When the device was done with each step."""
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
+    def __init__(self, device: torch.device) -> None:
+        self.ends = Marks(device)
 
     def advance(self, epochs: float, record: Mapping[str, Any]) -> None:
-        self.ends.append(time.perf_counter())
+        self.ends.set()
 
 
 class Step(NamedTuple):
@@ -120,13 +120,13 @@ def training_config(row: Row, num_epochs: int) -> Config:
 def timed_steps(config: Config, data: PreparedData, device: torch.device) -> Timed:
     """Trains, and gives the steps whose shape has its graph, but for the first of each epoch, which waits for the
     checkpoint of the last."""
-    watch = Stopwatch()
+    watch = Stopwatch(device)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         train(config, run, device=device.type, display=watch, data=data)
         num_again = sum(record.get("num_again", 0) for record in RunDirectory(run).metrics())
     seen: Counter[Shape] = Counter()
-    found, ends = [], iter(watch.ends)
+    found, ends = [], iter(watch.ends.seconds())
     for shapes in epoch_shapes(config, data, device):
         before = None
         for shape, num_words in shapes:

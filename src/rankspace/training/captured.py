@@ -1,27 +1,36 @@
 """Steps of training as CUDA graphs: one for each shape of a batch, and one for the optimiser.
 
 A step of these models is a thousand small launches, which the host could not send as fast as the device works them off.
-A graph of them is recorded once for a shape and sent as a whole.
+A graph of them is recorded once for a shape and sent as a whole, while the device is still at the step before.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankspace.models import Model
 from rankspace.training.epochs import Share
+from rankspace.training.graphs import Flag, Graphs, Program
 from rankspace.training.machine import with_options
 from rankspace.training.optimisers import set_learning_rate
 from rankspace.training.processes import Processes
 from rankspace.training.sections import OptimiserConfig
 from rankspace.training.step import GradientStep, Task, nothing
-from rankspace.training.watch import Watch
+from rankspace.training.watch import Place, Watch
 
 Shape = tuple[int, int]  # sentences, words of each
+
+
+class Job(NamedTuple):
+    """One step that is asked for."""
+
+    place: Place
+    shares: Sequence[Share]
+    learning_rate: float
 
 
 class CapturedStep(GradientStep):
@@ -29,9 +38,12 @@ class CapturedStep(GradientStep):
     (`padded_shape`), with words that count nothing. The first batch of a shape runs as it is, which compiles what it
     needs; the second is recorded, once for batches that begin a step and once for others. Graphs share their memory.
 
-    Waits for the device once for each share: sentences that lost more than rounding, which have no gradient so far, are
-    then done again as `GradientStep` does them. Where that is known only after the backward pass, nothing was added,
-    and the others are done again first.
+    A step is sent before it is known whether the one before it lost sentences (more than rounding), so that the device
+    never waits for the host. One that did has set a flag on the device, `held`, which keeps it and all that is sent
+    after it from changing anything: sums, weights, and what the optimiser remembers. Both steps are then done again one
+    by one, the lost sentences as `GradientStep` does them. `settle` waits for the last step.
+
+    Steps of several batches, of averaged weights, and of shapes that are new wait for the device.
     """
 
     CAPTURED: ClassVar = True
@@ -39,19 +51,61 @@ class CapturedStep(GradientStep):
     def __init__(self, model: Model, config: OptimiserConfig, processes: Processes) -> None:
         super().__init__(model, config, processes)
         self._device = processes.device
-        self._pool: Any = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(self._device)
+        self._graphs = Graphs(self._device)
         self._inputs: dict[Shape, Inputs] = {}
-        self._graphs: dict[tuple[Shape, bool], torch.cuda.CUDAGraph] = {}
-        self._optimiser_graph: torch.cuda.CUDAGraph | None = None
+        self._learned: dict[tuple[Shape, bool], Program] = {}
+        self._changed: Program | None = None
         self._num_changes = 0
         self._seed = torch.zeros((), dtype=torch.int64, device=self._device)
+        self._held = torch.zeros((), device=self._device)  # 1 from when sentences were lost, else 0
+        self.optimiser.found_inf = self._held  # type: ignore[attr-defined]  # with 1 there, its step changes nothing
+        self._flags = Flag(self._device), Flag(self._device)  # what `held` was after the last step and the one before
+        self._ahead: Job | None = None  # sent, and not known to have lost nothing
         for parameter in self._parameters:
             parameter.grad = torch.zeros_like(parameter)
 
     def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
-        set_learning_rate(self.optimiser, learning_rate)
-        for place, share in enumerate(shares):
+        job, before = Job(self.watch.place, shares, learning_rate), self._ahead
+        if len(shares) > 1 or self.average is not None or padded_shape(*shares[0].words.shape) not in self._inputs:
+            self.settle()
+            self.watch.come(job.place)
+            self._one_by_one(job, meanwhile)
+            return
+        self._send(job)
+        self._flags = self._flags[1], self._flags[0]
+        self._flags[0].take(self._held)
+        meanwhile()
+        self._ahead = job
+        if before is not None and self._flags[1].is_set:
+            self._again(before, job)
+
+    def settle(self) -> None:
+        """Waits for the last step, and does it again if it lost sentences."""
+        if self._ahead is not None and self._flags[0].is_set:
+            self._again(self._ahead)
+        self._ahead = None
+
+    def _again(self, *jobs: Job) -> None:
+        """Steps that changed nothing."""
+        self._ahead = None
+        self._held.zero_()
+        for job in jobs:
+            self.watch.come(job.place)
+            self._one_by_one(job)
+
+    def _send(self, job: Job) -> None:
+        """A step of one batch, without waiting for it."""
+        (share,) = job.shares
+        set_learning_rate(self.optimiser, job.learning_rate)
+        shape = padded_shape(*share.words.shape)
+        self._inputs[shape].fill(share)
+        self._differentiate(shape, is_new=False, begins=True)
+        self._change_weights_by_graph()
+
+    def _one_by_one(self, job: Job, meanwhile: Task = nothing) -> None:
+        """A step, waiting for each of its batches."""
+        set_learning_rate(self.optimiser, job.learning_rate)
+        for place, share in enumerate(job.shares):
             self._learn(share, meanwhile, begins=place == 0)
         self._change_weights_by_graph()
         if self.average is not None:
@@ -59,7 +113,7 @@ class CapturedStep(GradientStep):
 
     def _learn(self, share: Share, meanwhile: Task, begins: bool) -> None:
         """Adds the gradients of a share up; those of the first take the place of what the last step left."""
-        shape, num = padded_shape(*share.words.shape), len(share.lengths)
+        shape = padded_shape(*share.words.shape)
         is_new = shape not in self._inputs
         if is_new:
             self._inputs[shape] = Inputs.empty(shape, self._device)
@@ -69,30 +123,31 @@ class CapturedStep(GradientStep):
         while True:
             self._differentiate(shape, is_new, begins)
             meanwhile()
-            marked = {place for place, is_lost in enumerate(inputs.lost.tolist()) if is_lost}  # waits for the device
-            lost |= {place for place in marked if place < num}
-            if shape[0] not in marked:
+            found = {place for place, is_lost in enumerate(inputs.lost.tolist()) if is_lost}  # waits for the device
+            if not found:
                 break
+            lost |= found
             inputs.counts[sorted(lost)] = 0  # nothing was added: again without these
+            self._held.zero_()
         if lost:
             self._do_again(share, torch.tensor(sorted(lost), device=self._device))
 
     def _differentiate(self, shape: Shape, is_new: bool, begins: bool) -> None:
         def work() -> None:
             self._seed.random_()
-            add_gradients(self.model, self._inputs[shape], self._seed, self.watch, begins)
+            add_gradients(self.model, self._inputs[shape], self._seed, self.watch, self._held, begins)
 
         if is_new:
-            self._beside(work)
+            self._graphs.beside(work)
             return
-        if (shape, begins) not in self._graphs:
-            self._graphs[shape, begins] = self._recorded(work)
-        self._graphs[shape, begins].replay()
+        if (shape, begins) not in self._learned:
+            self._learned[shape, begins] = self._graphs.recorded(work)
+        self._learned[shape, begins]()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """The optimiser has other tensors then: its graph is recorded again."""
         super().load_tensors(tensors)
-        self._optimiser_graph, self._num_changes = None, 0
+        self._changed, self._num_changes = None, 0
 
     def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
         """Sentences that a graph could not do, by torch: kernels would not either. Padding is not read."""
@@ -107,35 +162,27 @@ class CapturedStep(GradientStep):
         """The first change makes what the optimiser remembers; the second is recorded."""
         self._num_changes += 1
         if self._num_changes == 1:
-            self._beside(self._change_weights)
+            self._graphs.beside(self._change_weights)
             return
-        if self._optimiser_graph is None:
-            self._optimiser_graph = self._recorded(self._change_weights)
-        self._optimiser_graph.replay()
+        if self._changed is None:
+            self._changed = self._graphs.recorded(self._change_weights)
+        self._changed()
 
-    def _beside(self, work: Any) -> None:
-        """Runs on the stream that graphs are recorded on."""
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
-            work()
-        torch.cuda.current_stream(self._device).wait_stream(self._stream)
-
-    def _recorded(self, work: Any) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            work()
-        return graph
+    def _change_weights(self) -> None:
+        norm, counts = nn.utils.clip_grad_norm_(self._parameters, self.config.clip or math.inf), self._held == 0
+        self.watch.step(norm.where(counts, 0), counts)
+        self.optimiser.step()
 
 
 class Inputs(NamedTuple):
-    """What a graph reads, and which sentences it lost; the last of `lost` tells whether it added nothing."""
+    """What a graph reads, and which sentences it lost."""
 
     words: Int[Tensor, "batch length"]
     lengths: Int[Tensor, "batch"]
     counts: Float[Tensor, "batch"]
     predictions: Float[Tensor, "batch"]
     scale: Float[Tensor, ""]
-    lost: Bool[Tensor, "batch_and_one"]
+    lost: Bool[Tensor, "batch"]
 
     @classmethod
     def empty(cls, shape: Shape, device: torch.device) -> "Inputs":
@@ -147,7 +194,7 @@ class Inputs(NamedTuple):
             torch.zeros(batch, device=device),
             torch.zeros(batch, device=device),
             torch.zeros((), device=device),
-            torch.zeros(batch + 1, dtype=torch.bool, device=device),
+            torch.zeros(batch, dtype=torch.bool, device=device),
         )
 
     def fill(self, share: Share) -> None:
@@ -162,28 +209,35 @@ class Inputs(NamedTuple):
         self.scale.fill_(share.scale)
 
 
-def add_gradients(model: Model, inputs: Inputs, seed: Int[Tensor, ""], watch: Watch, begins: bool = False) -> None:
+def add_gradients(
+    model: Model,
+    inputs: Inputs,
+    seed: Int[Tensor, ""],
+    watch: Watch,
+    held: Float[Tensor, ""],
+    begins: bool = False,
+) -> None:
     """Adds the gradients of a batch to those of the weights, or puts them in their place if it `begins`, and its losses
-    to the watch: of all sentences but those that are lost, which have none. If the backward pass shows that more of
-    them are, the gradients count as zero, and the last mark of `inputs.lost` tells. Weights have gradients already;
-    those that the batch cannot move lose theirs."""
+    to the watch. If sentences that count are lost, before the backward pass or in it, `held` becomes 1; and where it is
+    1, gradients and losses are zeros. Weights have gradients already; those that the batch cannot move lose theirs."""
     log_p, lost = model.padded_log_prob(inputs.words, inputs.lengths, seed)
     before, counted = lost.clone(), inputs.counts > 0
     losses, counts = torch.where(before, 0, -log_p), inputs.counts.where(~before, 0)
     total = torch.where(losses < math.inf, losses * counts, 0).sum()
     weights = list(model.parameters())
     found = torch.autograd.grad(total * inputs.scale, weights, allow_unused=True)
-    fails = (lost & ~before & counted).any()
-    inputs.lost.copy_(torch.cat([lost & counted, fails[None]]))
-    watch.losses(losses.detach().where(~fails, 0), counts.where(~fails, 0), inputs.predictions)
+    inputs.lost.copy_(lost & counted)
+    held.copy_(torch.maximum(held, inputs.lost.any()))
+    counts_nothing = held > 0
+    watch.losses(losses.detach().where(~counts_nothing, 0), counts.where(~counts_nothing, 0), inputs.predictions)
     zero = torch.zeros((), device=log_p.device)
     for weight, own in zip(weights, found, strict=True):
         if own is None:
             weight.grad = None
         elif weight.grad is not None and begins:
-            torch.where(fails, zero, own, out=weight.grad)
+            torch.where(counts_nothing, zero, own, out=weight.grad)
         elif weight.grad is not None:
-            weight.grad += torch.where(fails, zero, own)
+            weight.grad += torch.where(counts_nothing, zero, own)
 
 
 def padded_shape(batch: int, length: int) -> Shape:

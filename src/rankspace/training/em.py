@@ -59,6 +59,9 @@ class EMStep:
             self.counts[name].mul_(1 - eta).add_(count, alpha=eta / num_sentences)
         self.model.set_counts(self.counts, self.config.pseudo_count)
 
+    def settle(self) -> None:
+        pass
+
     def end_epoch(self) -> None:
         if self.config.batch == "full":
             self.model.set_counts(self.counts, self.config.pseudo_count)

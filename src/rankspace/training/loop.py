@@ -179,6 +179,7 @@ class Trainer:
     # Records.
 
     def _check(self) -> None:
+        self.step.settle()
         self.step.watch.check(f"{self.keeper.good} Try a lower optimiser.learning_rate, or run.precision highest.")
 
     def _drain(self) -> None:

@@ -34,7 +34,10 @@ class Step(Protocol):
 
     def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
         """Learns from the shares of one step. A step that waits for the device does a task of the host before it does;
-        others leave it."""
+        others leave it. Weights and watch have the step for certain after `settle`."""
+
+    def settle(self) -> None:
+        """Called before weights are used otherwise, or the watch is read."""
 
     def end_epoch(self) -> None:
         """Called when all sentences of an epoch have been seen."""
@@ -99,6 +102,9 @@ class GradientStep:
         if wanted or not isinstance(self._loss, DistributedDataParallel):
             return nullcontext()
         return self._loss.no_sync()
+
+    def settle(self) -> None:
+        pass
 
     def end_epoch(self) -> None:
         pass

@@ -8,7 +8,7 @@ from collections import deque
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rankspace.errors import RankspaceError
@@ -61,7 +61,16 @@ class Watch:
     def begin(self, place: Place) -> None:
         """Tells which step comes."""
         self._recent.append(place)
+        self.come(place)
+
+    def come(self, place: Place) -> None:
+        """What comes belongs to a step that was told before."""
         self._now.fill_(place.step)
+
+    @property
+    def place(self) -> Place:
+        """The last step that was told."""
+        return self._recent[-1]
 
     def losses(
         self, losses: Float[Tensor, "batch"], counts: Float[Tensor, "batch"], predictions: Float[Tensor, "batch"]
@@ -78,11 +87,11 @@ class Watch:
             self.sums[:4] += torch.stack([total.detach(), *sizes])
         return total
 
-    def step(self, norm: Float[Tensor, ""]) -> None:
-        """Ends a step, whose gradient had a norm."""
+    def step(self, norm: Float[Tensor, ""], counts: Bool[Tensor, ""] | int = 1) -> None:
+        """Ends a step, whose gradient had a norm; one that does not count has none."""
         self.finite(norm)
         self.sums[4] += norm
-        self.sums[5] += 1
+        self.sums[5] += counts
 
     def finite(self, number: Float[Tensor, ""]) -> None:
         """Takes note of a step in which something that must be finite is not."""
