@@ -2,6 +2,7 @@
 known to have lost nothing, against the ordinary way. On a CPU programs take the place of graphs."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
+from rankspace.errors import NotEnoughMemoryError
 from rankspace.models import Model, create
 from rankspace.training.captured import CapturedStep, Inputs, add_gradients, padded_shape
 from rankspace.training.epochs import Share
@@ -219,7 +221,7 @@ def learn(kind: type[GradientStep], model: Model, num_batches: int, **options: A
 def test_steps_that_are_sent_ahead_learn_as_single_ones_do(
     monkeypatch: pytest.MonkeyPatch, beginnings: tuple[int, ...], num_batches: int, options: dict[str, Any]
 ) -> None:
-    again, num_again = CapturedStep._again, []
+    again, num_again = CapturedStep._again, list[int]()
 
     def counting(self: Any, *jobs: Any) -> None:
         num_again.append(len(jobs))
@@ -229,7 +231,8 @@ def test_steps_that_are_sent_ahead_learn_as_single_ones_do(
     expected, sums = learn(GradientStep, Words().to(DEVICE), num_batches, **options)
     found, own = learn(CapturedStep, Words(beginnings).to(DEVICE), num_batches, **options)
     assert (found.watch.num_again > 0) == bool(beginnings)
-    assert bool(num_again) == (num_batches == 1 and "average" not in options and bool(beginnings))
+    ahead = num_batches == 1 and "average" not in options
+    assert num_again == ({(): [], FEW: [2], MANY: [1, 2]}[beginnings] if ahead else [])
     assert list(own) == pytest.approx(list(sums), rel=1e-5)
     for one, other in zip(found.model.parameters(), expected.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
@@ -237,21 +240,100 @@ def test_steps_that_are_sent_ahead_learn_as_single_ones_do(
         torch.testing.assert_close(found.tensors()[name], each, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("num_ahead", [1, 2])
-def test_a_step_that_goes_wrong_is_named_though_others_were_done_again(num_ahead: int) -> None:
-    losing, wrong = share_of((4, 2, 3), seed=1), share_of((4, 2, 3), seed=2)
-    lost_word, wrong_word = int(losing.words[0, 0]), int(wrong.words[0, 0])
-    assert wrong_word not in losing.words[:, 0]
-    model = Words((lost_word,), (wrong_word,)).to(DEVICE)
-    step = CapturedStep(model, OptimiserConfig(), Processes(device=DEVICE))
-    for number, share in enumerate([losing, *[losing] * num_ahead, wrong], 1):
+LOST_WORD, WRONG_WORD = 1, 2
+
+
+def share_with(word: int, lengths: tuple[int, ...] = (4, 2, 3)) -> Share:
+    """Its second sentence begins with a word, the others with 0."""
+    share = share_of(lengths)
+    share.words[:, 0] = 0
+    share.words[1, 0] = word
+    return share
+
+
+LOST, WRONG, LATER = share_with(LOST_WORD), share_with(WRONG_WORD), share_with(0)
+OF_NEW_SHAPE = (4, 2, 3, 4, 2)
+
+
+def taught(model: Model, shares: Sequence[Share], settled: Sequence[int] = ()) -> CapturedStep:
+    """After a step of each share; some are settled at once, and the last."""
+    step = CapturedStep(model.to(DEVICE), OptimiserConfig(learning_rate=0.02), Processes(device=DEVICE))
+    for number, share in enumerate(shares, 1):
         step.watch.begin(Place(number, 0, number))
-        step([share], 0.01)
+        step([share], 0.02)
+        if number in settled:
+            step.settle()
     step.settle()
-    assert step.watch.num_again == num_ahead + 1
-    last = num_ahead + 2
-    with pytest.raises(NumbersError, match=rf"step {last} \(epoch 1, batch {last}\): log p of a sentence is nan"):
+    return step
+
+
+@pytest.mark.parametrize(
+    ("shares", "named"),
+    [
+        ([LATER, LOST, WRONG], 3),
+        ([LATER, LOST, LOST, WRONG], 4),
+        ([LATER, LOST, WRONG, LATER, LATER], 3),
+        ([LATER, LOST, share_with(WRONG_WORD, OF_NEW_SHAPE)], 3),
+        ([LATER, WRONG, LOST], 2),
+    ],
+)
+def test_a_step_that_goes_wrong_is_named_though_others_were_done_again(shares: list[Share], named: int) -> None:
+    step = taught(Words((LOST_WORD,), (WRONG_WORD,)), shares)
+    assert step.watch.num_again > 0
+    with pytest.raises(NumbersError, match=rf"step {named} \(epoch 1, batch {named}\): log p of a sentence is nan"):
         step.watch.check("")
+
+
+FOLLOWERS = [LATER, share_with(0, OF_NEW_SHAPE)]
+
+
+class LostIsWrong(Words):
+    """What is done again has no number."""
+
+    def loss(self, words: Tensor, lengths: Any = None) -> Tensor:
+        return super().loss(words, lengths) * math.nan
+
+
+@pytest.mark.parametrize("follower", FOLLOWERS)
+def test_a_step_that_is_wrong_when_it_is_done_again_is_named(follower: Share) -> None:
+    step = taught(LostIsWrong((LOST_WORD,)), [LATER, LOST, follower])
+    with pytest.raises(NumbersError, match=r"step 2 \(epoch 1, batch 2\): log p of a sentence is nan"):
+        step.watch.check("")
+
+
+class LostIsTooLarge(Words):
+    """What is done again does not fit."""
+
+    def loss(self, words: Tensor, lengths: Any = None) -> Tensor:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("follower", [*FOLLOWERS, None])
+def test_a_lack_of_memory_is_that_of_the_step_that_is_done_again(follower: Share | None) -> None:
+    shares = [LATER, LOST, *([] if follower is None else [follower])]
+    with pytest.raises(NotEnoughMemoryError, match=r"train: step 2: not enough memory for 3 sentences of up to 4 word"):
+        taught(LostIsTooLarge((LOST_WORD,)), shares)
+
+
+class Noisy(Words):
+    """Draws from the generator of the device in each pass."""
+
+    def _log_prob(self, words: Tensor, lengths: Tensor) -> Tensor:
+        return super()._log_prob(words, lengths) * (1 + torch.rand(len(words), device=words.device))
+
+
+@pytest.mark.parametrize("settled", [[], [1], [2], [3], [1, 2, 3, 4, 5, 6]])
+def test_what_is_drawn_does_not_depend_on_when_steps_are_settled(settled: list[int]) -> None:
+    one, other = (drawn(places) for places in ([4], settled))
+    assert torch.equal(one, other)
+
+
+def drawn(settled: list[int]) -> Tensor:
+    """The weights in the end, and what is drawn next."""
+    torch.manual_seed(5)
+    step = taught(Noisy((LOST_WORD,)), [LATER, WRONG, LOST, WRONG, LOST, LATER], settled)
+    assert step.watch.num_again == 2
+    return torch.cat([*(weight.detach() for weight in step.model.parameters()), torch.rand(3, device=DEVICE)])
 
 
 @pytest.mark.parametrize("batch", [1, 3, 7, 16, 33, 100, 1000])

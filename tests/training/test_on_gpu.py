@@ -103,13 +103,17 @@ def test_graphs_learn_as_single_steps_do(
 
 
 @pytest.mark.parametrize("model", [CHAIN, TREE])
-def test_a_run_that_goes_on_learns_as_one_that_was_never_ended(tmp_path: Path, model: dict[str, Any]) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_run_that_goes_on_learns_as_one_that_was_never_ended(
+    tmp_path: Path, model: dict[str, Any], ahead: bool
+) -> None:
     """In the middle of an epoch and of the warm-up, with graphs on either side; what is dropped is the same too. Graphs
-    begin anew, so that other steps run without them, which may round otherwise."""
-    learning = {"optimiser__average": 0.9, "schedule__warm_up": 10, "run__epochs": 4}
+    begin anew, so that other steps run without them, which may round otherwise. Steps wait for the device, for averaged
+    weights and to be logged, or are sent ahead."""
+    learning = {"schedule__warm_up": 10, "run__epochs": 4} | ({} if ahead else {"optimiser__average": 0.9})
     for name, ends in (("whole", [16]), ("ended", [7, 16])):
         for num_steps in ends:
-            chosen = exact(model, run__max_steps=num_steps, **learning)
+            chosen = exact(model, run__max_steps=num_steps, **learning).changed({"run.log_every": 4 if ahead else 1})
             results = train(chosen, tmp_path / name, device="cuda", data=data(), resume=True).results
             assert results["steps"] == num_steps
     whole, ended = (records(tmp_path / name) for name in ("whole", "ended"))

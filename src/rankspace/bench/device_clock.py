@@ -4,6 +4,7 @@ On a CPU, where tests run the same code, a program is called as it is and a stop
 """
 
 import gc
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -81,7 +82,8 @@ class Marks:
         if not self._on_device:
             return [mark - self._marks[0] for mark in self._marks]
         torch.cuda.synchronize()
-        return [self._marks[0].elapsed_time(mark) / 1000 for mark in self._marks]
+        steps = (before.elapsed_time(mark) / 1000 for before, mark in itertools.pairwise(self._marks))
+        return list(itertools.accumulate(steps, initial=0.0))  # elapsed_time is in float32
 
 
 def peak_gb(device: torch.device) -> float | None:

@@ -18,8 +18,9 @@ from rankspace.training.graphs import Flag, Graphs, Program
 from rankspace.training.machine import with_options
 from rankspace.training.optimisers import set_learning_rate
 from rankspace.training.processes import Processes
+from rankspace.training.random_state import device_state, set_device_state
 from rankspace.training.sections import OptimiserConfig
-from rankspace.training.step import GradientStep, Task, nothing
+from rankspace.training.step import GradientStep, Task, memory_for, nothing
 from rankspace.training.watch import Place, Watch
 
 Shape = tuple[int, int]  # sentences, words of each
@@ -31,6 +32,7 @@ class Job(NamedTuple):
     place: Place
     shares: Sequence[Share]
     learning_rate: float
+    random: Tensor  # the state of the generator from which its passes draw
 
 
 class CapturedStep(GradientStep):
@@ -39,11 +41,13 @@ class CapturedStep(GradientStep):
     needs; the second is recorded, once for batches that begin a step and once for others. Graphs share their memory.
 
     A step is sent before it is known whether the one before it lost sentences (more than rounding), so that the device
-    never waits for the host. One that did has set a flag on the device, `held`, which keeps it and all that is sent
-    after it from changing anything: sums, weights, and what the optimiser remembers. Both steps are then done again one
-    by one, the lost sentences as `GradientStep` does them. `settle` waits for the last step.
+    has work while the host prepares the next. One that did has set a flag on the device, `held`, which keeps it and all
+    that is sent after it from changing anything: sums, weights, and what the optimiser remembers. Both steps are then
+    done again one by one, the lost sentences as `GradientStep` does them. `settle` waits for the last step.
 
-    Steps of several batches, of averaged weights, and of shapes that are new wait for the device.
+    A step draws the same when it is done again, and leaves the generator as if it had been done once: what is drawn
+    does not depend on when the host looks. Steps of several batches, of averaged weights, and of shapes that are new
+    wait for the device.
     """
 
     CAPTURED: ClassVar = True
@@ -53,8 +57,8 @@ class CapturedStep(GradientStep):
         self._device = processes.device
         self._graphs = Graphs(self._device)
         self._inputs: dict[Shape, Inputs] = {}
-        self._learned: dict[tuple[Shape, bool], Program] = {}
-        self._changed: Program | None = None
+        self._gradients: dict[tuple[Shape, bool], Program] = {}
+        self._change: Program | None = None
         self._num_changes = 0
         self._seed = torch.zeros((), dtype=torch.int64, device=self._device)
         self._held = torch.zeros((), device=self._device)  # 1 from when sentences were lost, else 0
@@ -65,17 +69,16 @@ class CapturedStep(GradientStep):
             parameter.grad = torch.zeros_like(parameter)
 
     def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
-        job, before = Job(self.watch.place, shares, learning_rate), self._ahead
         if len(shares) > 1 or self.average is not None or padded_shape(*shares[0].words.shape) not in self._inputs:
             self.settle()
-            self.watch.come(job.place)
-            self._one_by_one(job, meanwhile)
+            self._one_by_one(Job(self.watch.place, shares, learning_rate, device_state(self._device)), meanwhile)
             return
-        self._send(job)
-        self._flags = self._flags[1], self._flags[0]
+        job, before = Job(self.watch.place, shares, learning_rate, device_state(self._device)), self._ahead
+        with memory_for(job.place, self.model, shares):
+            self._send(job)
+        self._ahead, self._flags = job, (self._flags[1], self._flags[0])
         self._flags[0].take(self._held)
         meanwhile()
-        self._ahead = job
         if before is not None and self._flags[1].is_set:
             self._again(before, job)
 
@@ -90,7 +93,6 @@ class CapturedStep(GradientStep):
         self._ahead = None
         self._held.zero_()
         for job in jobs:
-            self.watch.come(job.place)
             self._one_by_one(job)
 
     def _send(self, job: Job) -> None:
@@ -104,10 +106,13 @@ class CapturedStep(GradientStep):
 
     def _one_by_one(self, job: Job, meanwhile: Task = nothing) -> None:
         """A step, waiting for each of its batches."""
+        self.watch.come(job.place)
         set_learning_rate(self.optimiser, job.learning_rate)
-        for place, share in enumerate(job.shares):
-            self._learn(share, meanwhile, begins=place == 0)
-        self._change_weights_by_graph()
+        set_device_state(job.random, self._device)
+        with memory_for(job.place, self.model, job.shares):
+            for place, share in enumerate(job.shares):
+                self._learn(share, meanwhile, begins=place == 0)
+            self._change_weights_by_graph()
         if self.average is not None:
             self.average.update()
 
@@ -119,8 +124,9 @@ class CapturedStep(GradientStep):
             self._inputs[shape] = Inputs.empty(shape, self._device)
         inputs = self._inputs[shape]
         inputs.fill(share)
-        lost: set[int] = set()
+        lost, random = set[int](), device_state(self._device)
         while True:
+            set_device_state(random, self._device)
             self._differentiate(shape, is_new, begins)
             meanwhile()
             found = {place for place, is_lost in enumerate(inputs.lost.tolist()) if is_lost}  # waits for the device
@@ -130,7 +136,9 @@ class CapturedStep(GradientStep):
             inputs.counts[sorted(lost)] = 0  # nothing was added: again without these
             self._held.zero_()
         if lost:
+            random = device_state(self._device)
             self._do_again(share, torch.tensor(sorted(lost), device=self._device))
+            set_device_state(random, self._device)
 
     def _differentiate(self, shape: Shape, is_new: bool, begins: bool) -> None:
         def work() -> None:
@@ -140,14 +148,14 @@ class CapturedStep(GradientStep):
         if is_new:
             self._graphs.beside(work)
             return
-        if (shape, begins) not in self._learned:
-            self._learned[shape, begins] = self._graphs.recorded(work)
-        self._learned[shape, begins]()
+        if (shape, begins) not in self._gradients:
+            self._gradients[shape, begins] = self._graphs.recorded(work)
+        self._gradients[shape, begins]()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """The optimiser has other tensors then: its graph is recorded again."""
         super().load_tensors(tensors)
-        self._changed, self._num_changes = None, 0
+        self._change, self._num_changes = None, 0
 
     def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
         """Sentences that a graph could not do, by torch: kernels would not either. Padding is not read."""
@@ -164,13 +172,13 @@ class CapturedStep(GradientStep):
         if self._num_changes == 1:
             self._graphs.beside(self._change_weights)
             return
-        if self._changed is None:
-            self._changed = self._graphs.recorded(self._change_weights)
-        self._changed()
+        if self._change is None:
+            self._change = self._graphs.recorded(self._change_weights)
+        self._change()
 
     def _change_weights(self) -> None:
-        norm, counts = nn.utils.clip_grad_norm_(self._parameters, self.config.clip or math.inf), self._held == 0
-        self.watch.step(norm.where(counts, 0), counts)
+        """Gradients of a step that is held are zeros."""
+        self.watch.step(nn.utils.clip_grad_norm_(self._parameters, self.config.clip or math.inf), self._held == 0)
         self.optimiser.step()
 
 

@@ -12,7 +12,7 @@ from rankspace.models.direct import Direct
 from rankspace.training.epochs import Share
 from rankspace.training.processes import Processes
 from rankspace.training.sections import EMConfig
-from rankspace.training.step import Task, nothing
+from rankspace.training.step import Task, memory_for, nothing
 from rankspace.training.watch import Watch
 
 
@@ -37,6 +37,10 @@ class EMStep:
 
     def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
         self.num_steps += 1
+        with memory_for(self.watch.place, self.model, shares):
+            self._learn_from(shares)
+
+    def _learn_from(self, shares: Sequence[Share]) -> None:
         found = {name: torch.zeros_like(count) for name, count in self.counts.items()}
         for share in shares:
             if share.stands_in:

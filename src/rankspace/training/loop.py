@@ -19,7 +19,7 @@ from rankspace.training.epochs import Epochs, Share
 from rankspace.training.evaluator import Evaluator
 from rankspace.training.interruption import Interruption
 from rankspace.training.keeping import Keeper
-from rankspace.training.machine import enough_memory, memory_mb
+from rankspace.training.machine import memory_mb
 from rankspace.training.optimisers import Schedule
 from rankspace.training.processes import Processes
 from rankspace.training.progress import Display
@@ -125,8 +125,7 @@ class Trainer:
         self._weigh_divergence()
         self.step.watch.begin(Place(progress.step + 1, progress.epoch, self.batches.position))
         rate = self.schedule.learning_rate(progress.step, self._share_done(done))
-        with enough_memory(f"step {progress.step + 1}", self.model, [tuple(share.words.shape) for share in shares]):
-            self.step(shares, rate, meanwhile)
+        self.step(shares, rate, meanwhile)
         progress.step += 1
         progress.num_words += sum(share.num_predictions for share in shares)
         if self.processes.device.type == "cpu":

@@ -10,6 +10,19 @@ from rankspace.training.processes import Processes
 CPU, CUDA = "random.cpu", "random.cuda"
 
 
+def device_state(device: torch.device) -> Tensor:
+    """Of the generator that a device draws from, as far as the host has sent draws. Does not wait for the device."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_device_state(state: Tensor, device: torch.device) -> None:
+    """What is sent from now on draws as from that state."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
 def seed_process(seed: int, processes: Processes) -> None:
     """Seeds what is drawn while training, differently in each process."""
     torch.manual_seed(seed * 1009 + processes.rank)
@@ -19,7 +32,7 @@ def random_tensors(device: torch.device) -> dict[str, Tensor]:
     """The states of the generators that training on a device draws from."""
     found = {CPU: torch.get_rng_state()}
     if device.type == "cuda":
-        found[CUDA] = torch.cuda.get_rng_state(device)
+        found[CUDA] = device_state(device)
     return found
 
 
@@ -31,4 +44,4 @@ def load_random_tensors(tensors: Mapping[str, Tensor], processes: Processes, see
     if CPU in tensors:
         torch.set_rng_state(tensors[CPU])
     if CUDA in tensors and processes.device.type == "cuda":
-        torch.cuda.set_rng_state(tensors[CUDA], processes.device)
+        set_device_state(tensors[CUDA], processes.device)

@@ -14,10 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 from rankspace.models import Model
 from rankspace.training.averaging import Average
 from rankspace.training.epochs import Share
+from rankspace.training.machine import enough_memory
 from rankspace.training.optimisers import load_optimiser_tensors, make_optimiser, optimiser_tensors, set_learning_rate
 from rankspace.training.processes import Processes
 from rankspace.training.sections import OptimiserConfig
-from rankspace.training.watch import Watch
+from rankspace.training.watch import Place, Watch
 
 Task = Callable[[], None]
 
@@ -33,8 +34,9 @@ class Step(Protocol):
     watch: Watch
 
     def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
-        """Learns from the shares of one step. A step that waits for the device does a task of the host before it does;
-        others leave it. Weights and watch have the step for certain after `settle`."""
+        """Learns from the shares of the step that the watch was told of. A step that waits for the device does a task
+        of the host before it does; others leave it. Weights and watch have the step for certain after `settle`. A lack
+        of memory is told with the step."""
 
     def settle(self) -> None:
         """Called before weights are used otherwise, or the watch is read."""
@@ -50,6 +52,11 @@ class Step(Protocol):
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Goes on from the `tensors` of another; the model has the weights that were evaluated."""
+
+
+def memory_for(place: Place, model: Model, shares: Sequence[Share]) -> AbstractContextManager[None]:
+    """Within, a lack of memory is told with the step and its batches."""
+    return enough_memory(f"step {place.step}", model, [tuple(share.words.shape) for share in shares])
 
 
 class Loss(nn.Module):
@@ -85,11 +92,12 @@ class GradientStep:
     def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
         set_learning_rate(self.optimiser, learning_rate)
         self.optimiser.zero_grad()
-        for place, share in enumerate(shares, 1):
-            with self._synchronised(place == len(shares)):
-                losses = self._loss(share.words, share.lengths)
-                (self.watch.losses(losses, share.counts, share.predictions) * share.scale).backward()
-        self._change_weights()
+        with memory_for(self.watch.place, self.model, shares):
+            for place, share in enumerate(shares, 1):
+                with self._synchronised(place == len(shares)):
+                    losses = self._loss(share.words, share.lengths)
+                    (self.watch.losses(losses, share.counts, share.predictions) * share.scale).backward()
+            self._change_weights()
         if self.average is not None:
             self.average.update()
 

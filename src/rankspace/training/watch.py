@@ -56,21 +56,18 @@ class Watch:
         self.least = torch.zeros((), dtype=torch.float64, device=device)  # the loss at the first bad step
         self._now = torch.zeros((), dtype=torch.int64, device=device)  # the step; on the device, for captured ones
         self._recent: deque[Place] = deque()
+        self.place = Place(0, 0, 0)  # the last step that was told
         self.num_again = 0  # sentences that a captured step lost, and that were done again; on the host
 
     def begin(self, place: Place) -> None:
         """Tells which step comes."""
+        self.place = place
         self._recent.append(place)
         self.come(place)
 
     def come(self, place: Place) -> None:
         """What comes belongs to a step that was told before."""
         self._now.fill_(place.step)
-
-    @property
-    def place(self) -> Place:
-        """The last step that was told."""
-        return self._recent[-1]
 
     def losses(
         self, losses: Float[Tensor, "batch"], counts: Float[Tensor, "batch"], predictions: Float[Tensor, "batch"]
