@@ -14,6 +14,7 @@ pytest.importorskip("triton", reason="needs triton")
 from kernels.charts import DEVICE
 from rankspace.errors import NotEnoughMemoryError
 from rankspace.models import Model, create
+from rankspace.training import captured
 from rankspace.training.captured import CapturedStep, Inputs, add_gradients, padded_shape
 from rankspace.training.epochs import Share
 from rankspace.training.processes import Processes
@@ -217,9 +218,16 @@ def learn(kind: type[GradientStep], model: Model, num_batches: int, **options: A
 
 @pytest.mark.parametrize("options", [{}, {"average": 0.9}, {"name": "adamw", "weight_decay": 0.3}])
 @pytest.mark.parametrize("num_batches", [1, 2])
-@pytest.mark.parametrize("beginnings", [(), FEW, MANY])
+@pytest.mark.parametrize(
+    ("beginnings", "wary", "expected_again"), [((), 0, []), (FEW, 0, [2]), (MANY, 0, [1, 2]), (MANY, 2, [])]
+)
 def test_steps_that_are_sent_ahead_learn_as_single_ones_do(
-    monkeypatch: pytest.MonkeyPatch, beginnings: tuple[int, ...], num_batches: int, options: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch,
+    beginnings: tuple[int, ...],
+    wary: int,
+    expected_again: list[int],
+    num_batches: int,
+    options: dict[str, Any],
 ) -> None:
     again, num_again = CapturedStep._again, list[int]()
 
@@ -228,11 +236,12 @@ def test_steps_that_are_sent_ahead_learn_as_single_ones_do(
         again(self, *jobs)
 
     monkeypatch.setattr(CapturedStep, "_again", counting)
+    monkeypatch.setattr(captured, "WARY", wary)
     expected, sums = learn(GradientStep, Words().to(DEVICE), num_batches, **options)
     found, own = learn(CapturedStep, Words(beginnings).to(DEVICE), num_batches, **options)
     assert (found.watch.num_again > 0) == bool(beginnings)
     ahead = num_batches == 1 and "average" not in options
-    assert num_again == ({(): [], FEW: [2], MANY: [1, 2]}[beginnings] if ahead else [])
+    assert num_again == (expected_again if ahead else [])
     assert list(own) == pytest.approx(list(sums), rel=1e-5)
     for one, other in zip(found.model.parameters(), expected.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
@@ -277,7 +286,10 @@ def taught(model: Model, shares: Sequence[Share], settled: Sequence[int] = ()) -
         ([LATER, WRONG, LOST], 2),
     ],
 )
-def test_a_step_that_goes_wrong_is_named_though_others_were_done_again(shares: list[Share], named: int) -> None:
+def test_a_step_that_goes_wrong_is_named_though_others_were_done_again(
+    monkeypatch: pytest.MonkeyPatch, shares: list[Share], named: int
+) -> None:
+    monkeypatch.setattr(captured, "WARY", 0)
     step = taught(Words((LOST_WORD,), (WRONG_WORD,)), shares)
     assert step.watch.num_again > 0
     with pytest.raises(NumbersError, match=rf"step {named} \(epoch 1, batch {named}\): log p of a sentence is nan"):
@@ -292,6 +304,21 @@ class LostIsWrong(Words):
 
     def loss(self, words: Tensor, lengths: Any = None) -> Tensor:
         return super().loss(words, lengths) * math.nan
+
+
+def test_after_a_loss_some_steps_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "WARY", 2)
+    sent, send = list[int](), CapturedStep._send
+
+    def counting(self: CapturedStep, job: Any) -> None:
+        sent.append(job.place.step)
+        send(self, job)
+
+    monkeypatch.setattr(CapturedStep, "_send", counting)
+    shares = [LATER] * 13
+    shares[2] = shares[7] = shares[9] = LOST
+    taught(Words((LOST_WORD,)), shares)
+    assert sent == [2, 3, 4, 7, 8, 9, 13]  # the first is of a new shape; 8 is found while 9 is sent, 10 loses again
 
 
 @pytest.mark.parametrize("follower", FOLLOWERS)
@@ -323,7 +350,11 @@ class Noisy(Words):
 
 
 @pytest.mark.parametrize("settled", [[], [1], [2], [3], [1, 2, 3, 4, 5, 6]])
-def test_what_is_drawn_does_not_depend_on_when_steps_are_settled(settled: list[int]) -> None:
+@pytest.mark.parametrize("wary", [0, 20])
+def test_what_is_drawn_does_not_depend_on_when_steps_are_settled(
+    monkeypatch: pytest.MonkeyPatch, settled: list[int], wary: int
+) -> None:
+    monkeypatch.setattr(captured, "WARY", wary)
     one, other = (drawn(places) for places in ([4], settled))
     assert torch.equal(one, other)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import rankspace
 from rankspace.models import MODELS, Model, create
-from rankspace.training import Config, RunDirectory, train
+from rankspace.training import Config, RunDirectory, captured, train
 from rankspace.training.captured import CapturedStep
 from rankspace.training.epochs import Epochs, Share
 from rankspace.training.graphs import Graphs
@@ -63,6 +63,7 @@ def test_graphs_learn_as_single_steps_do(
     waiting = {} if ahead else {"optimiser__average": 0.9, "batches__accumulate": 2}
     chosen = exact(model, **learning, **waiting).changed({"run.log_every": 3 if ahead else 1})
     kind: Any = MODELS[chosen.model.name]
+    monkeypatch.setattr(captured, "WARY", 0)
     whole, recorded, again = kind.padded_log_prob, Graphs.recorded, CapturedStep._do_again
     counts = Counter[str]()
 

@@ -24,6 +24,7 @@ from rankspace.training.step import GradientStep, Task, memory_for, nothing
 from rankspace.training.watch import Place, Watch
 
 Shape = tuple[int, int]  # sentences, words of each
+WARY = 20  # steps that wait for the device after one that lost sentences
 
 
 class Job(NamedTuple):
@@ -47,7 +48,7 @@ class CapturedStep(GradientStep):
 
     A step draws the same when it is done again, and leaves the generator as if it had been done once: what is drawn
     does not depend on when the host looks. Steps of several batches, of averaged weights, and of shapes that are new
-    wait for the device.
+    wait for the device, and so do those after a loss (`WARY`), for one seldom comes alone.
     """
 
     CAPTURED: ClassVar = True
@@ -65,12 +66,14 @@ class CapturedStep(GradientStep):
         self.optimiser.found_inf = self._held  # type: ignore[attr-defined]  # with 1 there, its step changes nothing
         self._flags = Flag(self._device), Flag(self._device)  # what `held` was after the last step and the one before
         self._ahead: Job | None = None  # sent, and not known to have lost nothing
+        self._num_wary = 0
         for parameter in self._parameters:
             parameter.grad = torch.zeros_like(parameter)
 
     def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
-        if len(shares) > 1 or self.average is not None or padded_shape(*shares[0].words.shape) not in self._inputs:
+        if not self._can_be_sent_ahead(shares):
             self.settle()
+            self._num_wary = max(self._num_wary - 1, 0)
             self._one_by_one(Job(self.watch.place, shares, learning_rate, device_state(self._device)), meanwhile)
             return
         job, before = Job(self.watch.place, shares, learning_rate, device_state(self._device)), self._ahead
@@ -87,6 +90,11 @@ class CapturedStep(GradientStep):
         if self._ahead is not None and self._flags[0].is_set:
             self._again(self._ahead)
         self._ahead = None
+
+    def _can_be_sent_ahead(self, shares: Sequence[Share]) -> bool:
+        if len(shares) > 1 or self.average is not None or self._num_wary:
+            return False
+        return padded_shape(*shares[0].words.shape) in self._inputs
 
     def _again(self, *jobs: Job) -> None:
         """Steps that changed nothing."""
@@ -136,6 +144,7 @@ class CapturedStep(GradientStep):
             inputs.counts[sorted(lost)] = 0  # nothing was added: again without these
             self._held.zero_()
         if lost:
+            self._num_wary = WARY
             random = device_state(self._device)
             self._do_again(share, torch.tensor(sorted(lost), device=self._device))
             set_device_state(random, self._device)
