@@ -229,13 +229,13 @@ def test_steps_that_are_sent_ahead_learn_as_single_ones_do(
     num_batches: int,
     options: dict[str, Any],
 ) -> None:
-    again, num_again = CapturedStep._again, list[int]()
+    repeat, num_again = CapturedStep._repeat, list[int]()
 
     def counting(self: Any, *jobs: Any) -> None:
         num_again.append(len(jobs))
-        again(self, *jobs)
+        repeat(self, *jobs)
 
-    monkeypatch.setattr(CapturedStep, "_again", counting)
+    monkeypatch.setattr(CapturedStep, "_repeat", counting)
     monkeypatch.setattr(captured, "WARY", wary)
     expected, sums = learn(GradientStep, Words().to(DEVICE), num_batches, **options)
     found, own = learn(CapturedStep, Words(beginnings).to(DEVICE), num_batches, **options)

@@ -66,37 +66,44 @@ class CapturedStep(GradientStep):
         self.optimiser.found_inf = self._held  # type: ignore[attr-defined]  # with 1 there, its step changes nothing
         self._flags = Flag(self._device), Flag(self._device)  # what `held` was after the last step and the one before
         self._ahead: Job | None = None  # sent, and not known to have lost nothing
-        self._num_wary = 0
+        self._num_wary = 0  # of the steps to come, how many wait because of a loss
         for parameter in self._parameters:
             parameter.grad = torch.zeros_like(parameter)
 
     def __call__(self, shares: Sequence[Share], learning_rate: float, meanwhile: Task = nothing) -> None:
-        if not self._can_be_sent_ahead(shares):
+        waits = self._must_wait(shares)
+        if waits:
             self.settle()
+        job = Job(self.watch.place, shares, learning_rate, device_state(self._device))
+        if waits:
             self._num_wary = max(self._num_wary - 1, 0)
-            self._one_by_one(Job(self.watch.place, shares, learning_rate, device_state(self._device)), meanwhile)
-            return
-        job, before = Job(self.watch.place, shares, learning_rate, device_state(self._device)), self._ahead
-        with memory_for(job.place, self.model, shares):
-            self._send(job)
-        self._ahead, self._flags = job, (self._flags[1], self._flags[0])
-        self._flags[0].take(self._held)
-        meanwhile()
-        if before is not None and self._flags[1].is_set:
-            self._again(before, job)
+            self._one_by_one(job, meanwhile)
+        else:
+            self._send_ahead(job, meanwhile)
 
     def settle(self) -> None:
         """Waits for the last step, and does it again if it lost sentences."""
         if self._ahead is not None and self._flags[0].is_set:
-            self._again(self._ahead)
+            self._repeat(self._ahead)
         self._ahead = None
 
-    def _can_be_sent_ahead(self, shares: Sequence[Share]) -> bool:
+    def _must_wait(self, shares: Sequence[Share]) -> bool:
         if len(shares) > 1 or self.average is not None or self._num_wary:
-            return False
-        return padded_shape(*shares[0].words.shape) in self._inputs
+            return True
+        return padded_shape(*shares[0].words.shape) not in self._inputs
 
-    def _again(self, *jobs: Job) -> None:
+    def _send_ahead(self, job: Job, meanwhile: Task) -> None:
+        """A step, before it is known what became of the last, which is then waited for."""
+        with memory_for(job.place, self.model, job.shares):
+            self._send(job)
+        before, self._ahead = self._ahead, job
+        self._flags = self._flags[1], self._flags[0]
+        self._flags[0].take(self._held)
+        meanwhile()
+        if before is not None and self._flags[1].is_set:
+            self._repeat(before, job)
+
+    def _repeat(self, *jobs: Job) -> None:
         """Steps that changed nothing."""
         self._ahead = None
         self._held.zero_()
@@ -114,7 +121,7 @@ class CapturedStep(GradientStep):
 
     def _one_by_one(self, job: Job, meanwhile: Task = nothing) -> None:
         """A step, waiting for each of its batches."""
-        self.watch.come(job.place)
+        self.watch.turn_to(job.place)
         set_learning_rate(self.optimiser, job.learning_rate)
         set_device_state(job.random, self._device)
         with memory_for(job.place, self.model, job.shares):

@@ -63,10 +63,10 @@ class Watch:
         """Tells which step comes."""
         self.place = place
         self._recent.append(place)
-        self.come(place)
+        self.turn_to(place)
 
-    def come(self, place: Place) -> None:
-        """What comes belongs to a step that was told before."""
+    def turn_to(self, place: Place) -> None:
+        """What follows is of this step, which was told before."""
         self._now.fill_(place.step)
 
     def losses(
