@@ -85,7 +85,7 @@ def test_the_kind_of_free_logits_is_that_of_their_distribution() -> None:
         (
             "rank-pcfg",
             {"vocabulary": 5, "start": "rank"},
-            "rank-pcfg: start is 'rank'; give one of 'states', 'ranks'.",
+            "rank-pcfg: start is 'rank'; give one of 'states', 'ranks', 'embedding'.",
         ),
         ("rank-hmm", {"vocabulary": 5, "rank": 0}, "rank-hmm: rank is 0; give at least 1."),
         ("rank-hmm", {"vocabulary": 5, "dropout": 1.5}, "rank-hmm: dropout is 1.5; give a number from 0 to below 1."),

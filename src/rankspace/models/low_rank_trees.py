@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from rankspace.distributions import RankSpacePCFG, SimplePCFG
@@ -20,6 +20,7 @@ from rankspace.models.arithmetic import Arithmetic, ByKernels, ByTorch
 from rankspace.models.contract import Model
 from rankspace.models.fast_products import meeting
 from rankspace.models.fast_tables import conditional
+from rankspace.models.networks import initialise_matrices
 from rankspace.models.parts import surely_last
 
 MULTIPLE = 16  # of rows and columns that products are fast at
@@ -48,6 +49,18 @@ class TreeTables(NamedTuple):
     left: Table  # children of ranks
     right: Table
     log_words: Float[Tensor, "word preterminal"]  # normalised
+
+
+class Rectified(nn.Module):
+    """ReLU(A x + b)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(size, size)
+        initialise_matrices(self.first)
+
+    def forward(self, rows: Float[Tensor, "row size"], by: Arithmetic) -> Float[Tensor, "row size"]:
+        return (by.meeting(rows, self.first.weight) + self.first.bias).relu()
 
 
 class LowRankTreeModel(Model):

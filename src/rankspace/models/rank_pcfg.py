@@ -4,20 +4,22 @@ from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankspace.models.arithmetic import Arithmetic
-from rankspace.models.low_rank_trees import LowRankTreeModel, Table, TreeTables
+from rankspace.models.low_rank_trees import LowRankTreeModel, Rectified, Table, TreeTables
 from rankspace.models.networks import Initial, ResidualNetwork, embedding
-from rankspace.models.parts import Choice, Emission
+from rankspace.models.parts import Choice, Emission, Root
 
 
 class RankPCFG(LowRankTreeModel):
     """All factors from symbol embeddings; one projection to ranks, u_H, is shared by head, left and right.
 
     Preterminal embeddings are shared by the emissions and the children. f_1, f_2, f_3 are residual networks like h_1
-    and h_2. `start="ranks"` has no start vector over nonterminals: the root is a symbol of its own, the last
-    nonterminal, which nothing rewrites to, and the first rank is drawn from its head.
+    and h_2; with `networks="rectified"`, as in the authors' published code, each is one linear map and a rectifier.
+    `start="embedding"`, from there too, chooses the root by a network of one embedding; `start="ranks"` has no start
+    vector over nonterminals: the root is a symbol of its own, the last nonterminal, which nothing rewrites to, and the
+    first rank is drawn from its head.
     """
 
     NAME: ClassVar = "rank-pcfg"
@@ -30,8 +32,9 @@ class RankPCFG(LowRankTreeModel):
         preterminals: int = 9000,
         rank: int = 1000,
         size: int = 256,
-        start: Literal["states", "ranks"] = "states",
+        start: Literal["states", "ranks", "embedding"] = "states",
         initial: Initial = "normal",
+        networks: Literal["residual", "rectified"] = "residual",
     ) -> None:
         super().__init__(
             vocabulary=vocabulary,
@@ -41,33 +44,44 @@ class RankPCFG(LowRankTreeModel):
             size=size,
             start=start,
             initial=initial,
+            networks=networks,
         )
         self.num_nonterminals = nonterminals + (start == "ranks")
         self.symbols = embedding(self.num_nonterminals + preterminals, size, initial)  # w_l = [w_n; w_t]
         self.ranks = embedding(rank, size)  # u_H
-        self.head_network, self.left_network, self.right_network = (ResidualNetwork(size) for _ in range(3))
+        network: type[nn.Module] = ResidualNetwork if networks == "residual" else Rectified
+        self.head_network, self.left_network, self.right_network = (network(size) for _ in range(3))  # f_1, f_2, f_3
         self.emission = Emission(size, vocabulary)  # h_2, u_E
         if start == "states":
             self.root = Choice(size)  # h_1, u_S
+        elif start == "embedding":
+            self.root_network = Root(size, nonterminals)
 
     def tables(self, words: Int[Tensor, "word"] | None, by: Arithmetic) -> TreeTables:
         nonterminals, preterminals = self.symbols.tensor_split([self.num_nonterminals])
-        head = Table(by.network(self.head_network, nonterminals), self.ranks)
+        head = Table(self._led(self.head_network, nonterminals, by), self.ranks)
         left, right = (
-            Table(self.ranks, by.network(network, self._children()))
+            Table(self.ranks, self._led(network, self._children(), by))
             for network in (self.left_network, self.right_network)
         )
         log_words = by.log_words(self.emission, preterminals, words)
         return TreeTables(self._root(by), head, left, right, log_words)
 
+    def _led(self, network: nn.Module, rows: Float[Tensor, "row size"], by: Arithmetic) -> Float[Tensor, "row size"]:
+        return network(rows, by) if isinstance(network, Rectified) else by.network(network, rows)
+
     def _root(self, by: Arithmetic) -> Float[Tensor, "nonterminal"] | None:
+        """Logits."""
         if self.settings["start"] == "ranks":
             return None
+        if self.settings["start"] == "embedding":
+            found: Tensor = self.root_network()
+            return found
         return by.meeting(by.network(self.root.network, self.symbols[: self.num_nonterminals]), self.root.start)[:, 0]
 
     def _children(self) -> Float[Tensor, "child size"]:
         """All symbols but a root that nothing rewrites to."""
-        if self.settings["start"] == "states":
+        if self.settings["start"] != "ranks":
             return self.symbols
         root = self.num_nonterminals - 1
         return torch.cat([self.symbols[:root], self.symbols[root + 1 :]])

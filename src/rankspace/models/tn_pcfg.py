@@ -2,25 +2,21 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Int
+from torch import Tensor
 
 from rankspace.models.arithmetic import Arithmetic
-from rankspace.models.low_rank_trees import LowRankTreeModel, Table, TreeTables
-from rankspace.models.networks import embedding, initialise_matrices
+from rankspace.models.low_rank_trees import LowRankTreeModel, Rectified, Table, TreeTables
+from rankspace.models.networks import embedding
 from rankspace.models.parts import Emission, Root
 
 
-class ToRanks(nn.Module):
+class ToRanks(Rectified):
     """ReLU(A w_l + b), which meets the embedding u_q of every rank q."""
 
     def __init__(self, size: int, rank: int) -> None:
-        super().__init__()
-        self.first, self.ranks = nn.Linear(size, size), embedding(rank, size)
-        initialise_matrices(self.first)
-
-    def forward(self, symbols: Float[Tensor, "symbol size"], by: Arithmetic) -> Float[Tensor, "symbol size"]:
-        return (by.meeting(symbols, self.first.weight) + self.first.bias).relu()
+        super().__init__(size)
+        self.ranks = embedding(rank, size)
 
 
 class TNPCFG(LowRankTreeModel):
