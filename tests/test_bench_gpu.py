@@ -33,7 +33,7 @@ MIDDLING: dict[str, dict[str, int]] = {
     "simple-pcfg": {"nonterminals": 40, "preterminals": 90, "size": 32},
     "n-pcfg": {"nonterminals": 10, "preterminals": 20, "size": 32},
     "rank-hmm": {"states": 150, "rank": 60, "size": 32},
-    "lhmm": {"states": 150, "rank": 60, "size": 32},
+    "lhmm": {"states": 150, "rank": 60, "size": 48},
 }
 
 

@@ -41,11 +41,8 @@ def with_a_low_state() -> Model:
     model = new_lhmm("tables", 30, 12)
     with torch.no_grad():
         model.ranks[:, 0] = 10.0
-        for network in (model.from_state, model.to_state):
-            for weight in network.parameters():
-                weight.zero_()
-        model.states[:, 0] = 0.0
-        model.states[LOW, 0] = -15.0
+        model.to_states[:, 0] = 0.0
+        model.to_states[LOW, 0] = -15.0
     return model
 
 
@@ -116,14 +113,14 @@ def test_what_is_low_and_matters_is_lost(time: int, kept: float, when: str) -> N
 def state_chain(
     start: Tensor, log_words: Tensor, logits: Tensor | None = None, true_lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Of one sentence of two words; one rank leads to each state with the probability of its logit."""
-    size = len(start)
-    to_states = torch.zeros(size, 1, device=DEVICE) if logits is None else logits[:, None]
-    settings = Settings(ragged((2,), DEVICE), "highest", False, true_lengths)
-    ranks = torch.ones(1, 1, device=DEVICE)
-    return state_chain_log_prob(
-        torch.zeros(size, 1, device=DEVICE), to_states, ranks, start, log_words, settings, seed_of(0)
-    )
+    """Of one sentence of two words. All states lead to one rank, which leads to each with the probability of its logit;
+    the start leads to another."""
+    size, settings = len(start), Settings(ragged((2,), DEVICE), "highest", False, true_lengths)
+    from_states = torch.zeros(size + 1, 2, device=DEVICE)
+    from_states[:-1, 1] = from_states[-1, 0] = -300
+    links = torch.zeros_like(start) if logits is None else logits
+    to_states = torch.stack([links, start.log().clamp(min=-300)], 1)
+    return state_chain_log_prob(from_states, to_states, torch.eye(2, device=DEVICE), log_words, settings, seed_of(0))
 
 
 @pytest.mark.parametrize("is_padded", [False, True])

@@ -22,6 +22,10 @@ FREE: dict[str, Any] = {
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "rank-pcfg": ("rank-pcfg", {**TREE, "rank": 5}),
     "rank-pcfg, start in ranks": ("rank-pcfg", {**TREE, "rank": 5, "start": "ranks", "initial": "xavier"}),
+    "rank-pcfg, as published": (
+        "rank-pcfg",
+        {**TREE, "rank": 5, "start": "embedding", "initial": "xavier", "networks": "rectified"},
+    ),
     "tn-pcfg": ("tn-pcfg", {**TREE, "rank": 5}),
     "n-pcfg": ("n-pcfg", TREE),
     "c-pcfg": ("c-pcfg", {**TREE, "latent": 3}),
@@ -31,7 +35,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "simple-cpcfg": ("simple-cpcfg", {**TREE, "latent": 3}),
     "rank-hmm": ("rank-hmm", {**CHAIN, "rank": 5}),
     "rank-hmm, start in ranks": ("rank-hmm", {**CHAIN, "rank": 5, "start": "ranks"}),
-    "lhmm": ("lhmm", {**CHAIN, "rank": 4, "dropout": 0.5}),
+    "lhmm": ("lhmm", {**CHAIN, "rank": 4, "dropout": 0.5, "state_dropout": 0.3}),
     "lhmm, tables": ("lhmm", {**CHAIN, "rank": 4, "form": "tables"}),
     "hmm": ("hmm", {**CHAIN, "dropout": 0.3}),
     "vl-hmm": ("vl-hmm", {**CHAIN, "states": 12, "blocks": 4, "dropout": 0.4}),

@@ -26,6 +26,7 @@ LIMIT = 1e-2  # of |d log p| at 40 words, in proportion for more; what is asked 
 # Of the gradient of all weights, relative; in "highest" on the same sides of rectifiers.
 GRADIENT_LIMITS: Mapping[Precision, float] = {"highest": 1e-4, "high": 2e-2, "medium": 2e-2}
 SHARPNESS = 6.0
+LOW_RANK_CHAINS = ("rank-hmm", "lhmm")
 # What logits are linear in: these times 6 are logits times 6.
 SCALES = {
     "rank-pcfg": ("ranks", "emission.words.weight", "emission.words.bias", "root.start"),
@@ -78,7 +79,7 @@ def lacking(row: Row, lengths: Sequence[int], error: BaseException, dtype: torch
 def new_model(row: Row, device: torch.device, sharpness: float = 1.0) -> Model:
     """With the weights that training begins with, drawn anew the same way at each call.
 
-    The tables of `rank-hmm` begin all but uniform, where no rounding shows: their logits are spread to a standard
+    The tables of low-rank chains begin all but uniform, where no rounding shows: their logits are spread to a standard
     deviation of one.
     """
     with torch.random.fork_rng(devices=[]):
@@ -87,7 +88,7 @@ def new_model(row: Row, device: torch.device, sharpness: float = 1.0) -> Model:
     model.options["precision"] = row.precision
     weights = dict(model.named_parameters())
     with torch.no_grad():
-        for name in ("from_states", "to_states") if row.model == "rank-hmm" else ():
+        for name in ("from_states", "to_states") if row.model in LOW_RANK_CHAINS else ():
             weights[name].div_((weights[name][:1000] @ weights["ranks"].T).std())
         for name in SCALES[row.model] if sharpness != 1 else ():
             weights[name].mul_(sharpness)

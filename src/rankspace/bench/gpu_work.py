@@ -144,11 +144,10 @@ def _steps(lengths: Lengths, size: int, other: int) -> Products:
 
 def _lhmm(size: Mapping[str, int], lengths: Lengths, vocabulary: int) -> Products:
     states, rank, inner = size["states"], size["rank"], size["size"]
-    networks = [_network(states, size)] * 3  # to ranks, from ranks, start
     tables = [Product(states, inner, rank)] * 2
     steps = _steps(lengths, states, rank) + _steps(lengths, rank, states)
     of_tables = [Product(states, sum(lengths), rank)] * 2  # of all words at once
-    return [*both_ways([*networks, *tables, *_words(size, states, vocabulary)]), *steps, *steps, *of_tables]
+    return [*both_ways([*tables, *_words(size, states, vocabulary)]), *steps, *steps, *of_tables]
 
 
 FORMULAS: Mapping[str, Formula] = {

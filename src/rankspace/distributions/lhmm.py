@@ -85,13 +85,9 @@ class LHMM(ChainDistribution):
     ) -> "LHMM":
         """Transition[i, j] = sum_q exp(left[i, q] + right[q, j]) over its row sum (Chiu et al. 2021). Differentiable.
 
-        `log_left` and `log_right` are any numbers. With c[q] = sum_j exp(right[q, j]) the row sum is sum_q exp(left[i,
-        q]) c[q], so that this is an LHMM: state_to_rank[i, q] is in proportion to exp(left[i, q]) c[q], and
-        rank_to_state is `right` normalised.
+        `log_left` and `log_right` are any numbers: see `tables_of_features`.
         """
-        log_mass = log_sum_exp(log_right)
-        log_state_to_rank = (log_left + log_mass).log_softmax(-1)
-        return cls(log_start, log_state_to_rank, log_right.log_softmax(-1), log_emission, eos, **options)
+        return cls(log_start, *tables_of_features(log_left, log_right), log_emission, eos, **options)
 
     def to_dense(self) -> HMM:
         """The same distribution over sentences and states as an HMM, its transition multiplied out; differentiable.
@@ -134,3 +130,14 @@ class LHMM(ChainDistribution):
         """Which order a batch is computed in, and why."""
         self._batch(words, lengths)
         return "chain: state order; words hang on states, so there is no link over ranks that all words share"
+
+
+def tables_of_features(
+    log_left: Float[Tensor, "row rank"], log_right: Float[Tensor, "rank state"]
+) -> tuple[Float[Tensor, "row rank"], Float[Tensor, "rank state"]]:
+    """Conditional distributions whose product is exp(left) exp(right) with its rows divided by their sums.
+
+    With c[q] = sum_j exp(right[q, j]) the sum of row i is sum_q exp(left[i, q]) c[q]: row_to_rank[i, q] is in
+    proportion to exp(left[i, q]) c[q], and rank_to_state is `right` normalised. Differentiable.
+    """
+    return (log_left + log_sum_exp(log_right)).log_softmax(-1), log_right.log_softmax(-1)

@@ -9,9 +9,7 @@ from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged
 from rankspace.models.fast_emission import log_words
 from rankspace.models.fast_networks import residual_network
-from rankspace.models.fast_rank_hmm import chosen
 from rankspace.models.fast_states import Settings, state_chain_log_prob
-from rankspace.models.networks import kept_rows
 
 
 def lhmm_log_prob(
@@ -24,21 +22,14 @@ def lhmm_log_prob(
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
 
-    Does what `NeuralLHMM.log_prob` does, without a look at the distinct words of the batch. Words and networks have the
-    precision "high" where "medium" is asked for: what a logit is off by, log p is off by for each word, and embeddings
-    that come from networks in bfloat16 have gradients off by 5e-2 instead of 1e-2. Which ranks are left out torch's
-    generator chooses. `true_lengths` are those of sentences that are shorter than in the layout.
+    Does what `NeuralLHMM.log_prob` does, without a look at the distinct words of the batch. Words and their network
+    have the precision "high" where "medium" is asked for: what a logit is off by, log p is off by for each word. Which
+    ranks and states are left out torch's generator chooses. `true_lengths` are those of sentences that are shorter than
+    in the layout.
     """
     finer: Precision = "high" if precision == "medium" else precision
-    states, emission = model.states, model.emission
-    hidden = residual_network(emission.network, states, finer)
+    kept, emission = model.kept(), model.emission
+    hidden = residual_network(emission.network, kept.emitters, finer)
     found = log_words(hidden, emission.words.weight, emission.words.bias, layout.pack(words), finer)
-    return state_chain_log_prob(
-        residual_network(model.from_state, states, finer),
-        residual_network(model.to_state, states, finer),
-        kept_rows(model.ranks, model.settings["dropout"], model.training),
-        chosen(model.start, states, finer),
-        found,
-        Settings(layout, precision, model.settings["form"] == "features", true_lengths),
-        seed,
-    )
+    settings = Settings(layout, precision, model.settings["form"] == "features", true_lengths)
+    return state_chain_log_prob(kept.from_states, kept.to_states, kept.ranks, found, settings, seed)

@@ -3,10 +3,11 @@
     A = softmax(from_states ranks^T + c)        B = softmax(ranks to_states^T)
     h_t = x_{t-1} A        y_t = h_t B        x_t = y_t * e_t
 
-c is zero, or the logarithm of the sums that B was divided by (`LHMM.from_features`). Every time of a batch reads both
-tables, which no cache holds: that is the time this takes, and why both directions run at once where tables are in
-bfloat16 (`fast_sides`). Derivatives of the tables come from all words at once: dA = X^T dH and dB = H^T dY, one row for
-each word but the first of a sentence.
+The start is a state of its own, whose row of A is h_1. c is zero, or the logarithm of the sums that B was divided by
+(`tables_of_features`). Every time of a batch reads both tables, which no cache holds: that is the time this takes, and
+why both directions run at once where tables are in bfloat16 (`fast_sides`). Derivatives of the tables come from all
+words at once: dA = X^T dH and dB = H^T dY, one row for each word but the first of a sentence; h_1 is one more row of H,
+with the sum of what all sentences give back to it.
 
 Nothing waits for the device, and every size is known on the host from the layout, as in `fast_chain`.
 """
@@ -39,18 +40,22 @@ class Settings(NamedTuple):
 class Tables(NamedTuple):
     """Operands of products."""
 
-    from_states: Float[Tensor, "state size"]
+    from_states: Float[Tensor, "state_and_start size"]
     to_states: Float[Tensor, "state size"]
     ranks: Float[Tensor, "rank size"]
-    to_rank: Float[Tensor, "state rank"]  # A
+    leading: Float[Tensor, "state_and_start rank"]  # A, and h_1 as its last row
     to_state: Float[Tensor, "rank state"]  # B
+
+    @property
+    def to_rank(self) -> Float[Tensor, "state rank"]:
+        """A without the row of the start."""
+        return self.leading[:-1]
 
 
 def state_chain_log_prob(
-    from_states: Float[Tensor, "state size"],
+    from_states: Float[Tensor, "state_and_start size"],
     to_states: Float[Tensor, "state size"],
     ranks: Float[Tensor, "rank size"],
-    start: Float[Tensor, "state"],
     log_words: Float[Tensor, "token state"],
     settings: Settings,
     seed: Int[Tensor, ""],
@@ -59,14 +64,14 @@ def state_chain_log_prob(
     true lengths, and gradients, nothing waits for the device, and the backward pass may mark more
     (`Model.padded_log_prob`).
 
-    `start` are probabilities, `log_words` log-probabilities of the tokens in the order of the layout. The embeddings of
-    states may be operands of the precision already. Takes 4 tokens m r flops forward, twice that backward; keeps A, B
+    The start is the last row of `from_states`; nothing leads to it. `log_words` are log-probabilities of the tokens in
+    the order of the layout. Takes 4 tokens m r flops forward, twice that backward; keeps A, B
     and three numbers for each token and state.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _StateChain.apply
     doubt = doubt_of(settings.true_lengths)
     settings, has_gradients = settings._replace(doubt=doubt), torch.is_grad_enabled()
-    found, lost = apply(from_states, to_states, ranks, start, log_words, seed, settings, has_gradients)
+    found, lost = apply(from_states, to_states, ranks, log_words, seed, settings, has_gradients)
     return found, lost if doubt is None else doubt
 
 
@@ -77,7 +82,6 @@ class _StateChain(torch.autograd.Function):
         from_states: Tensor,
         to_states: Tensor,
         ranks: Tensor,
-        start: Tensor,
         log_words: Tensor,
         seed: Tensor,
         settings: Settings,
@@ -88,7 +92,7 @@ class _StateChain(torch.autograd.Function):
         with torch.autocast(ranks.device.type, enabled=False):
             tables = _tables(from_states, to_states, ranks, seed, settings)
             rows = rows_of(settings.layout, settings.true_lengths)
-            chain = begun(rows, start.detach().float().contiguous(), log_words, tables.to_rank.dtype)
+            chain = begun(rows, _start(tables, settings.precision), log_words, tables.to_rank.dtype)
             side = None
             if has_gradients and is_worth_it(chain, tables.to_rank):
                 between, side = both_sides(chain, tables.to_rank, tables.to_state, settings.precision)
@@ -121,11 +125,11 @@ class _StateChain(torch.autograd.Function):
             if ctx.settings.doubt is not None:
                 ctx.settings.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
             first = layout.alive[1] if layout.longest else 0
-            of_start = back.of_sums[:first].sum(0, dtype=torch.float32)
+            of_start = back.of_sums[:first].sum(0, keepdim=True, dtype=torch.float32)
             before = chain.vectors.index_select(0, layout.previous)  # X
-            given = Rows(before, of_between), Rows(between, back.of_sums[first:])
-            found = _embedding_gradients(tables, *given, ctx.settings)
-        return (*found, of_start, back.of_words, None, None, None)
+            later = Rows(_with_row(between, tables.leading[-1:]), _with_row(back.of_sums[first:], of_start))
+            found = _embedding_gradients(tables, Rows(before, of_between), later, of_start, ctx.settings)
+        return (*found, back.of_words, None, None, None)
 
 
 class Rows(NamedTuple):
@@ -143,9 +147,17 @@ def _tables(from_states: Tensor, to_states: Tensor, ranks: Tensor, seed: Tensor,
     precision = settings.precision
     from_states, to_states, ranks = (operand(each.detach(), precision) for each in (from_states, to_states, ranks))
     bias = _log_mass(ranks, to_states, precision) if settings.features else None
-    to_rank = table(from_states, ranks, precision, 0.0, seed, number=0, bias=bias)
+    leading = table(from_states, ranks, precision, 0.0, seed, number=0, bias=bias)
     to_state = table(ranks, to_states, precision, 0.0, seed, number=1)
-    return Tables(from_states, to_states, ranks, to_rank, to_state)
+    return Tables(from_states, to_states, ranks, leading, to_state)
+
+
+def _start(tables: Tables, precision: Precision) -> Float[Tensor, "state"]:
+    """h_1 B, summing to one as computed; no entry is zero but by underflow."""
+    from rankspace.kernels.chain_table import FLOOR
+
+    found = product(tables.leading[-1:], tables.to_state, precision)[0].clamp(min=FLOOR.value)
+    return found / found.sum()
 
 
 def _log_mass(ranks: Tensor, to_states: Tensor, precision: Precision) -> Float[Tensor, "rank"]:
@@ -204,12 +216,19 @@ def _backward(
     return found
 
 
+def _with_row(rows: Float[Tensor, "row column"], last: Float[Tensor, "1 column"]) -> Float[Tensor, "longer column"]:
+    found = aligned(len(rows) + 1, rows.shape[1], rows)
+    found[:-1], found[-1:] = rows, last
+    return found
+
+
 def _embedding_gradients(
-    tables: Tables, of_to_rank: Rows, of_to_state: Rows, settings: Settings
-) -> tuple[Float[Tensor, "state size"], Float[Tensor, "state size"], Float[Tensor, "rank size"]]:
-    """Of from_states, to_states and ranks, in float32."""
+    tables: Tables, of_to_rank: Rows, of_to_state: Rows, of_start: Float[Tensor, "1 state"], settings: Settings
+) -> tuple[Float[Tensor, "state_and_start size"], Float[Tensor, "state size"], Float[Tensor, "rank size"]]:
+    """Of from_states, to_states and ranks, in float32. `of_start` are derivatives of the first y, of all sentences."""
     precision = settings.precision
-    of_logits = logit_gradients(of_to_rank.slopes(precision), tables.to_rank)
+    of_first = product(operand(of_start, precision), tables.to_state.T, precision)  # of h_1
+    of_logits = logit_gradients(of_to_rank.slopes(precision), tables.leading, of_first)
     of_from, of_ranks = product(of_logits, tables.ranks, precision), product(of_logits.T, tables.from_states, precision)
     of_mass = of_logits.sum(0, dtype=torch.float32)[:, None] if settings.features else None
     del of_logits  # as large as a table

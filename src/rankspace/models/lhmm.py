@@ -1,30 +1,46 @@
 """The HMM with a low-rank transition matrix and words on states (Chiu, Deng, Rush 2021)."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankspace.distributions import LHMM
+from rankspace.distributions.lhmm import tables_of_features
+from rankspace.inference.logarithms import log_matrix_product
 from rankspace.inference.ragged import Ragged
 from rankspace.models.fast_lhmm import lhmm_log_prob
 from rankspace.models.fast_model import FastChain
-from rankspace.models.networks import ResidualNetwork, embedding, kept_rows
-from rankspace.models.parts import Choice, Emission
+from rankspace.models.networks import embedding, kept_numbers, kept_rows
+from rankspace.models.parts import Emission
+
+
+class Kept(NamedTuple):
+    """The embeddings of the ranks and states that a step has."""
+
+    from_states: Float[Tensor, "state_and_start size"]  # v, the start last
+    to_states: Float[Tensor, "state size"]  # w
+    ranks: Float[Tensor, "rank size"]  # u
+    emitters: Float[Tensor, "state size"]
 
 
 class NeuralLHMM(FastChain):
-    """A state leads to ranks by one residual network and is led to by another: with x_iq = u_q . f_1(w_i) and y_qj =
-    u_q . f_2(w_j),
+    """Each state has an embedding v_i to lead to ranks by, and another, w_i, to be led to: with x_iq = u_q . v_i and
+    y_qj = u_q . w_j,
 
         form "features":  p(j | i) = sum_q exp(x_iq + y_qj) / sum_qj' exp(x_iq + y_qj')
         form "tables":    p(j | i) = sum_q softmax_q(x_iq) softmax_j(y_qj)
 
     the first as Chiu et al. have it: exp(x_i) and exp(y_j) are nonnegative features, their products the transition.
-    There a rank that more leads away from draws more to it, p(q | i) being in proportion to exp(x_iq) sum_j exp(y_qj):
-    ranks begin nearly alike, for among unlike ones a few soon take all, and nothing is learned of what follows what.
-    `dropout` leaves out ranks: a step of training has a random choice of 1 - `dropout` of them.
+    The start is a state of its own, the last of the v, which nothing leads to and which emits nothing.
+
+    No network stands between embeddings and features. What a network with rectifiers gives for all states has a large
+    mean, and x and y with it a large part that is the rank's alone. In p(q | i), in proportion to exp(x_iq) sum_j
+    exp(y_qj), that part counts twice: a few ranks take all within a hundred steps, and nothing is learned of what
+    follows what. x and y begin standard normal: ranks are unlike, and about equally likely.
+
+    `dropout` leaves out ranks, `state_dropout` states: a step of training has a random choice of the others.
     """
 
     NAME: ClassVar = "lhmm"
@@ -39,23 +55,43 @@ class NeuralLHMM(FastChain):
         size: int = 256,
         form: Literal["features", "tables"] = "features",
         dropout: float = 0.0,
+        state_dropout: float = 0.0,
         eos: int | None = None,
     ) -> None:
         super().__init__(
-            vocabulary=vocabulary, states=states, rank=rank, size=size, form=form, dropout=dropout, eos=eos
+            vocabulary=vocabulary,
+            states=states,
+            rank=rank,
+            size=size,
+            form=form,
+            dropout=dropout,
+            state_dropout=state_dropout,
+            eos=eos,
         )
-        self.states = embedding(states, size, "normal")
-        self.ranks = embedding(rank, size) if form == "tables" else _nearly_alike(rank, size)
-        self.from_state, self.to_state = ResidualNetwork(size), ResidualNetwork(size)
-        self.start, self.emission = Choice(size), Emission(size, vocabulary)
+        self.from_states, self.to_states = _unit_products(states + 1, size), _unit_products(states, size)
+        self.ranks, self.emitters = embedding(rank, size, "normal"), embedding(states, size, "normal")
+        self.emission = Emission(size, vocabulary)
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> LHMM:
-        ranks = kept_rows(self.ranks, self.settings["dropout"], self.training)
-        to_rank, to_state = self.from_state(self.states) @ ranks.T, ranks @ self.to_state(self.states).T
-        start, emission, options = self.start(self.states), self.emission(self.states, words), self.chain_options(words)
+        kept = self.kept()
+        left, right = kept.from_states @ kept.ranks.T, kept.ranks @ kept.to_states.T
         if self.settings["form"] == "features":
-            return LHMM.from_features(start, to_rank, to_state, emission, **options)
-        return LHMM(start, to_rank.log_softmax(1), to_state.log_softmax(1), emission, **options)
+            to_rank, to_state = tables_of_features(left, right)
+        else:
+            to_rank, to_state = left.log_softmax(1), right.log_softmax(1)
+        start = log_matrix_product(to_rank[-1:], to_state)[0]
+        emission = self.emission(kept.emitters, words)
+        return LHMM(start, to_rank[:-1], to_state, emission, **self.chain_options(words))
+
+    def kept(self) -> Kept:
+        """All embeddings; in training those of the ranks and states that are not left out, drawn at each call."""
+        ranks = kept_rows(self.ranks, self.settings["dropout"], self.training)
+        if not self.training or not self.settings["state_dropout"]:
+            return Kept(self.from_states, self.to_states, ranks, self.emitters)
+        chosen = kept_numbers(len(self.to_states), self.settings["state_dropout"], ranks.device)
+        start = torch.full_like(chosen[:1], len(self.to_states))
+        leading = self.from_states[torch.cat([chosen, start])]
+        return Kept(leading, self.to_states[chosen], ranks, self.emitters[chosen])
 
     def log_prob_by_kernels(
         self,
@@ -67,6 +103,6 @@ class NeuralLHMM(FastChain):
         return lhmm_log_prob(self, words, layout, self.precision, seed, true_lengths)
 
 
-def _nearly_alike(num_rows: int, size: int) -> nn.Parameter:
-    """Embeddings whose products with what a network gives begin far below one."""
-    return nn.Parameter(nn.init.normal_(torch.empty(num_rows, size), std=1 / size))
+def _unit_products(num_rows: int, size: int) -> nn.Parameter:
+    """Embeddings whose products with standard normal ones begin standard normal."""
+    return nn.Parameter(nn.init.normal_(torch.empty(num_rows, size), std=size**-0.5))
