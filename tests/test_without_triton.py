@@ -23,6 +23,7 @@ chosen = {
     "n-pcfg": tree,
     "rank-hmm": chain,
     "lhmm": chain,
+    "hmm": {"states": 5},
 }
 for name, sizes in chosen.items():
     model = create(name, vocabulary=7, size=4, **sizes).eval()
@@ -78,7 +79,7 @@ def test_importing_it_fails_there(tmp_path: Path) -> None:
 
 def test_models_run_in_torch_and_say_why(tmp_path: Path) -> None:
     reason = "backend is 'triton', but triton is not installed; give backend='auto'."
-    refusing = ("RankSpacePCFG", "RankSpacePCFG", "SimplePCFG", "n-pcfg", "rank-hmm", "lhmm")
+    refusing = ("RankSpacePCFG", "RankSpacePCFG", "SimplePCFG", "n-pcfg", "rank-hmm", "lhmm", "hmm")
     assert printed_without_triton(MODEL, tmp_path) == [f"{name}: {reason}" for name in refusing]
 
 

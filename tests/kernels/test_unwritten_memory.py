@@ -19,6 +19,7 @@ VOCABULARY = 11
 SMALL: dict[str, dict[str, Any]] = {
     "rank-pcfg": {"nonterminals": 5, "preterminals": 7, "rank": 6, "size": 8},
     "lhmm": {"states": 9, "rank": 4, "size": 8},
+    "hmm": {"states": 9, "size": 8},
 }
 LARGE: dict[str, dict[str, Any]] = {
     "rank-pcfg": {"nonterminals": 90, "preterminals": 150, "rank": 37, "size": 32},
@@ -26,6 +27,7 @@ LARGE: dict[str, dict[str, Any]] = {
     "n-pcfg": {"nonterminals": 7, "preterminals": 33, "size": 32},
     "rank-hmm": {"states": 700, "rank": 131, "size": 32},
     "lhmm": {"states": 700, "rank": 131, "size": 32},
+    "hmm": {"states": 331, "size": 32},
 }
 
 

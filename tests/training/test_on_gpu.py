@@ -33,6 +33,7 @@ CAPTURED = [
     {**GRAMMAR, "model.name": "n-pcfg"},
     {**CHAIN, "model.dropout": 0.0},
     {"model.name": "lhmm", "model.states": 8, "model.rank": 5, "model.size": 8},
+    {"model.name": "hmm", "model.states": 8, "model.size": 8},
 ]
 
 
@@ -149,6 +150,8 @@ DROPPED = [
     ("rank-hmm", {"dropout": 0.0, "state_dropout": 0.5}),
     ("rank-hmm", {"dropout": 0.0, "word_dropout": 0.5}),
     ("lhmm", {"dropout": 0.5}),
+    ("lhmm", {"state_dropout": 0.5}),
+    ("hmm", {"dropout": 0.5}),
 ]
 
 
@@ -166,7 +169,7 @@ def test_each_replay_of_a_graph_drops_anew(name: str, settings: dict[str, Any]) 
 def losses(kind: type[GradientStep], name: str, settings: dict[str, Any]) -> Tensor:
     """Of steps with the same batch, each so short that it changes no weight; without that which comes before graphs."""
     torch.manual_seed(1)
-    sizes = {"vocabulary": len(data().vocabulary), "states": 40, "rank": 12, "size": 8}
+    sizes = {"vocabulary": len(data().vocabulary), "states": 40, "size": 8} | ({"rank": 12} if name != "hmm" else {})
     model, processes = create(name, **sizes, **settings).to("cuda").train(), Processes(device=torch.device("cuda", 0))
     step, found = kind(model, OptimiserConfig(), processes), []
     for number, shares in enumerate([one_batch("chain", processes)] * (NUM_REPLAYS + 1)):

@@ -21,9 +21,10 @@ from torch import Tensor
 from rankspace.inference.differentiation import first_derivatives_only
 from rankspace.inference.links import Precision, operand
 from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_linked import Link, linked, linked_back
 from rankspace.models.fast_products import aligned, product, product_into
 from rankspace.models.fast_tables import embedding_gradients, table
-from rankspace.models.fast_vectors import begun, begun_back, doubt_of, doubted, rows_of, settled, tensors_of
+from rankspace.models.fast_vectors import doubt_of, doubted, rows_of, settled, tensors_of
 
 
 class Settings(NamedTuple):
@@ -96,10 +97,11 @@ class _RankChain(torch.autograd.Function):
             factors = _factors(from_states, to_states, ranks, start, seed, settings)
             link, transposed = _link(factors, settings.precision)
             start_ranks = _start(factors, settings.precision)
-            chain, ends = _forward(start_ranks, link, transposed, log_words, settings)
+            rows = rows_of(settings.layout, settings.true_lengths)
+            chain, ends = linked(rows, start_ranks, Link(link, transposed, settings.precision), log_words)
 
             def differentiate(ends: Any, slopes: Tensor) -> Any:
-                return _backward(chain, ends, slopes, link, settings)
+                return linked_back(chain, ends, slopes, Link(link, None, settings.precision), settings.layout)
 
             ends = settled(ends, settings.doubt, chain, settings.layout, differentiate)
         ctx.save_for_backward(*factors, link, *tensors_of(chain), *ends)
@@ -116,7 +118,7 @@ class _RankChain(torch.autograd.Function):
         factors, link = Factors(*tensors[:6]), tensors[6]
         chain, ends = Chain(ctx.rows, *tensors[7:13]), Ends(*tensors[13:])
         with torch.autocast(link.device.type, enabled=False):
-            back = _backward(chain, ends, slopes, link, ctx.settings)
+            back = linked_back(chain, ends, slopes, Link(link, None, ctx.settings.precision), ctx.settings.layout)
             if ctx.settings.doubt is not None:
                 ctx.settings.doubt.logical_or_(doubted(chain, ends, back, slopes, ctx.settings.layout))
             found = _factor_gradients(factors, chain, back, ctx.settings)
@@ -152,38 +154,6 @@ def _start(factors: Factors, precision: Precision) -> Float[Tensor, "rank"]:
     else:
         found = product(factors.start[None], factors.to_rank, precision)[0].clamp(min=FLOOR.value)
     return found / found.sum()
-
-
-def _forward(
-    start: Tensor, link: Tensor, transposed: Tensor | None, log_words: Tensor, settings: Settings
-) -> tuple[Any, Any]:
-    """The chain, time by time: one launch each with the product in it, or a product and a launch."""
-    from rankspace.kernels.chain_ends import ends
-    from rankspace.kernels.chain_steps import linked_step, step
-
-    chain = begun(rows_of(settings.layout, settings.true_lengths), start, log_words, link.dtype)
-    for time in range(1, chain.rows.longest):
-        if transposed is not None:
-            linked_step(chain, time, transposed)
-        else:
-            before = chain.rows.first(time - 1)
-            vectors = chain.vectors[before : before + chain.rows.alive(time)]
-            step(chain, time, product(vectors, link, settings.precision))
-    return chain, ends(chain)
-
-
-def _backward(chain: Any, ends: Any, slopes: Tensor, link: Tensor, settings: Settings) -> Any:
-    from rankspace.kernels.chain_steps_back import linked_step_back, step_back
-
-    found = begun_back(chain, ends, slopes, settings.layout)
-    for time in range(chain.rows.longest - 2, -1, -1):
-        if link.dtype == torch.bfloat16:
-            linked_step_back(chain, found, time, link)
-        else:
-            after = chain.rows.first(time + 1)
-            of_sums = found.of_sums[after : after + chain.rows.alive(time + 1)]
-            step_back(chain, found, time, product(of_sums, link.T, settings.precision))
-    return found
 
 
 def _factor_gradients(factors: Factors, chain: Any, back: Any, settings: Settings) -> tuple[Tensor | None, ...]:

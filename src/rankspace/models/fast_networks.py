@@ -27,6 +27,13 @@ def residual_network(
     return apply(rows, precision, *weights)
 
 
+def chosen(choice: Any, rows: Float[Tensor, "row size"], precision: Precision) -> Float[Tensor, "row"]:
+    """Probabilities of a `Choice` among rows."""
+    hidden = residual_network(choice.network, rows, precision).float()
+    logits: Tensor = hidden @ choice.start[0]
+    return logits.softmax(0)
+
+
 class _ResidualNetwork(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, precision: Precision, *weights: Tensor) -> Tensor:

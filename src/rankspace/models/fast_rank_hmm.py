@@ -9,7 +9,7 @@ from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged
 from rankspace.models.fast_chain import rank_chain_log_prob
 from rankspace.models.fast_emission import log_words
-from rankspace.models.fast_networks import residual_network
+from rankspace.models.fast_networks import chosen, residual_network
 
 
 def rank_hmm_log_prob(
@@ -51,10 +51,3 @@ def _start(
 ) -> Float[Tensor, "state"]:
     """Probabilities."""
     return chosen(model.start, nn.functional.dropout(starts, dropout, model.training), precision)
-
-
-def chosen(choice: Any, rows: Float[Tensor, "row size"], precision: Precision) -> Float[Tensor, "row"]:
-    """Probabilities of a `Choice` among rows."""
-    hidden = residual_network(choice.network, rows, precision).float()
-    logits: Tensor = hidden @ choice.start[0]
-    return logits.softmax(0)

@@ -3,11 +3,14 @@
 import math
 from typing import ClassVar
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankspace.distributions import HMM
-from rankspace.models.contract import Model
+from rankspace.inference.links import Precision
+from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_hmm import hmm_log_prob
+from rankspace.models.fast_model import FastChain
 from rankspace.models.networks import ResidualNetwork, embedding, kept_rows
 from rankspace.models.parts import Choice, Emission
 
@@ -28,7 +31,7 @@ class Transition(nn.Module):
         return logits.log_softmax(1)
 
 
-class NeuralHMM(Model):
+class NeuralHMM(FastChain):
     """One embedding for each state; start, transition and words by residual networks.
 
     `dropout` leaves out states: a step of training has a random choice of 1 - `dropout` of them, and every
@@ -37,7 +40,8 @@ class NeuralHMM(Model):
 
     NAME: ClassVar = "hmm"
     ABOUT: ClassVar = "HMM with a full transition matrix from embeddings"
-    KIND = "chain"
+    ORDER: ClassVar = "state"
+    PRECISION: ClassVar[Precision] = "high"
 
     def __init__(
         self, vocabulary: int, states: int = 1024, size: int = 256, dropout: float = 0.0, eos: int | None = None
@@ -50,3 +54,12 @@ class NeuralHMM(Model):
         states = kept_rows(self.states, self.settings["dropout"], self.training)
         tables = self.start(states), self.transition(states), self.emission(states, words)
         return HMM(*tables, **self.chain_options(words))
+
+    def log_prob_by_kernels(
+        self,
+        words: Int[Tensor, "batch length"],
+        layout: Ragged,
+        seed: Int[Tensor, ""],
+        true_lengths: Int[Tensor, "batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        return hmm_log_prob(self, words, layout, self.precision, seed, true_lengths)
