@@ -1,297 +1,292 @@
-"""Writes the tables of docs/results.md, between their marks, from benchmarks/results/experiment-*.json.
+"""Writes the blocks of docs/results.md, between their marks, from benchmarks/results/experiment-*.json.
 
     python benchmarks/experiments.py
 
-The records are those of `rankspace experiment`. The pictures beside the page need matplotlib. A block whose record does
-not exist is left empty; no figure is typed.
+The records are those of `rankspace experiment`; rows that a table plans and that have no runs are shown as such. The
+pictures beside the page need matplotlib. No figure is typed.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rankspace.bench import pages
+from rankspace.experiments import cells, load_table
+from rankspace.experiments.pictures import draw_learning, draw_sizes, with_runs
+from rankspace.experiments.record import planned_record
+from rankspace.experiments.statistics import figure, without_trees
+from rankspace.training import RunDirectory
+from rankspace.training.shipped import FOLDER, shipped_names
 
 HERE = Path(__file__).parent
 RESULTS, DOCS = HERE / "results", HERE.parent / "docs"
-PAGE = DOCS / "results.md"
-NAMES = ("hmm-table2", "hmm-recipe", "hmm-table3", "pcfg-table1", "pcfg-figure6", "precision", "craft-small")
-SYNTHETIC = "synthetic"  # data that stand in for others, with figures that mean nothing
 BOUNDS = {
     "left_branching": "left-branching",
     "random": "random trees",
     "right_branching": "right-branching",
     "oracle": "binarised gold",
 }
-CHAIN_COLUMNS = ["model", "valid, paper", "test, paper", "valid", "test", "best test", "seeds", "minutes", "minutes to"]
-TREE_COLUMNS = [
-    "model",
-    "S-F1, paper",
-    "reproduced",
-    "valid",
-    "test",
-    "best",
-    "all",
-    "test, > 2 words",
-    "corpus F1",
-    "perplexity",
-    "of unseen text",
-    "collapsed",
-    "seeds",
-    "minutes",
-]
+CHAIN_COLUMNS = (
+    *("model", "valid, reported", "test, reported", "by", "valid", "test", "best test", "change", "seeds"),
+    *("minutes", "at once", "minutes to"),
+)
+TREE_COLUMNS = (
+    *("model", "S-F1, reported", "by", "reproduced", "valid", "test", "best test", "all", "test, > 2 words"),
+    *("corpus F1, test", "perplexity, test", "of unseen text", "collapsed", "seeds", "minutes", "at once"),
+)
+PRECISION_COLUMNS = ("model", "data", "perplexity, valid", "test", "S-F1, valid", "test", "seeds")
+CHOICE_COLUMNS = (
+    *("model", "data", "S-F1, valid: checkpoint by S-F1", "by perplexity", "the same one"),
+    *("S-F1, test: mean of seeds", "seed by S-F1, valid", "seed by held-out text"),
+)
+SHIPPED_COLUMNS = (
+    *("model", "is a", "perplexity, valid", "test", "S-F1, valid", "test", "right-branching, test", "epochs"),
+    *("minutes", "command"),
+)
 
-ABOUT = """\
-{date}, `rankspace experiment {table} --data DIR`: {device}, torch {torch}, commit {commit}. Means over seeds, with the
-standard deviation where there are several; *minutes* are those of one run, evaluation included.{note}
+CHAINS_IN_SHORT = """\
+**Language modelling**, perplexity of the Penn Treebank's text, valid / test: {wide} with our recipe at rank 8192
+(`best-rank-8192`), {best} at the paper's sizes (`best-14`), for which it reports {paper}. VL-HMM, which needs Brown
+clusters of words, has {other} ({source})."""
+TREES_IN_SHORT = """\
+**Unsupervised parsing**, S-F1: {ours} on the test split of NLTK's sample (`rank-pcfg`). The paper has {paper} on
+section 23, and others who repeated it {reproduction}."""
+FORMER = "runs of a former model of this name ({weights:,} weights, {weights_now:,} since), to be made again"
+CHOICE = """\
+
+Choosing without trees, computed from the same runs: the checkpoint by the perplexity of the validation split's words,
+the seed by that of held-out text. S-F1 of the test split is known of the checkpoints that S-F1 chose.
 
 """
 
 
-def real_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows on the data they are meant for, of which a run is finished."""
-    return [row for row in found["rows"] if row["data"] != SYNTHETIC and row["statistics"]["num"]]
+# Blocks.
+
+
+def in_short() -> str:
+    """What the best rows come to, beside what is reported."""
+    planned = [row for table in ("hmm-table2", "pcfg-table1") for row in of_table(table)["rows"]]
+    rows = {row["name"]: row for row in reversed(planned)}  # on the first of their data sets
+    wide, best, other, grammar = (rows[name] for name in ("best-rank-8192", "best-14", "vl-hmm-15", "rank-pcfg"))
+    ours = {name: f"{cells.both(row)} ({cells.seeds(row)} seeds)" for name, row in (("wide", wide), ("best", best))}
+    theirs = {name: "{valid} / {test}".format(**row["paper"]) for name, row in (("paper", best), ("other", other))}
+    of_trees = {name: cells.reported(grammar[name]) for name in ("paper", "reproduction")}
+    f1 = f"{cells.spread(figure(grammar, 'test', 's_f1'))} ({cells.seeds(grammar)} seeds)"
+    chains = CHAINS_IN_SHORT.format(**ours, **theirs, source=cells.source(other))
+    return pages.listed([chains, TREES_IN_SHORT.format(ours=f1, **of_trees)])
 
 
 def chain_block(found: dict[str, Any]) -> str:
-    rows = real_rows(found)
-    if not rows:
-        return ""
-    table = pages.markdown_table(CHAIN_COLUMNS, [chain_cells(row) for row in rows])
-    return about(found, rows) + table + remarks(found, rows) + picture(found)
+    rows = {(row["name"], row["data"]): row for row in found["rows"]}
+    lines = [chain_cells(row, rows.get((row["ablation_of"], row["data"]))) for row in rows.values()]
+    return about(found, found["note"]) + pages.markdown_table(CHAIN_COLUMNS, lines) + remarks(found) + picture(found)
 
 
-def chain_cells(row: dict[str, Any]) -> list[str]:
-    statistics, paper = row["statistics"], row["paper"]
+def chain_cells(row: dict[str, Any], whole: dict[str, Any] | None) -> list[str]:
     test = figure(row, "test", "perplexity")
     return [
-        title(row),
-        number(paper.get("valid")),
-        number(paper.get("test")),
-        spread(figure(row, "valid", "perplexity")),
-        f"**{spread(test)}**",
-        number(test and test["best"]),
-        str(statistics["num"]),
-        spread(statistics["minutes"]),
-        time_to(statistics["minutes_to"]),
+        cells.title(row),
+        cells.number(row["paper"].get("valid")),
+        cells.number(row["paper"].get("test")),
+        cells.source(row),
+        cells.spread(figure(row, "valid", "perplexity")),
+        cells.main_figure(row, test),
+        cells.number(test and test["best"]),
+        cells.change(row, whole),
+        cells.seeds(row),
+        *cells.minutes(row),
+        cells.time_to(row),
     ]
 
 
 def precision_block(found: dict[str, Any]) -> str:
     """Perplexity and, of grammars, S-F1, side by side."""
-    rows = real_rows(found)
-    cells = [
+    lines = [
         [
-            title(row),
+            cells.title(row),
             row["data"],
-            *(spread(figure(row, split, name)) for name in ("perplexity", "s_f1") for split in ("valid", "test")),
-            str(row["statistics"]["num"]),
+            cells.spread(figure(row, "valid", "perplexity")),
+            cells.main_figure(row, figure(row, "test", "perplexity")),
+            *(cells.spread(figure(row, split, "s_f1")) for split in ("valid", "test")),
+            cells.seeds(row),
         ]
-        for row in rows
+        for row in found["rows"]
     ]
-    columns = ["model", "data", "perplexity, valid", "test", "S-F1, valid", "test", "seeds"]
-    return about(found, rows) + pages.markdown_table(columns, cells) + remarks(found, rows) if rows else ""
-
-
-def time_to(found: dict[str, Any] | None) -> str:
-    """Minutes until a perplexity of the validation split."""
-    if found is None:
-        return ""
-    reached = f"{found['mean']:.1f}" if found["num"] else "not reached"
-    return f"{found['perplexity']:g}: {reached}"
+    return about(found) + pages.markdown_table(PRECISION_COLUMNS, lines) + remarks(found)
 
 
 def tree_block(found: dict[str, Any]) -> str:
-    rows, parts = real_rows(found), []
-    for data in dict.fromkeys(row["data"] for row in rows):
-        own = [row for row in rows if row["data"] == data]
-        cells = [tree_cells(row) for row in own] + bound_cells(own)
-        parts.append(f"**{data}**\n\n{pages.markdown_table(TREE_COLUMNS, cells)}\n")
-    return about(found, rows) + "".join(parts) + remarks(found, rows) + picture(found) if parts else ""
+    parts = [about(found, found["note"])]
+    for data in dict.fromkeys(row["data"] for row in found["rows"]):
+        own = [row for row in found["rows"] if row["data"] == data]
+        lines = [tree_cells(row) for row in own] + bound_cells(own)
+        parts.append(f"**{data}**\n\n{pages.markdown_table(TREE_COLUMNS, lines)}\n")
+    return "".join(parts).removesuffix("\n") + remarks(found) + choice(found) + picture(found)
 
 
 def tree_cells(row: dict[str, Any]) -> list[str]:
-    statistics, test = row["statistics"], figure(row, "test", "s_f1")
+    test = figure(row, "test", "s_f1")
     return [
-        title(row),
-        reported(row["paper"]),
-        reported(row["reproduction"]),
-        spread(figure(row, "valid", "s_f1")),
-        f"**{spread(test)}**",
-        number(test and test["best"]),
-        spread(figure(row, "all", "s_f1")),
-        spread(figure(row, "test", "s_f1_longer")),
-        spread(figure(row, "test", "corpus_f1")),
-        spread(figure(row, "test", "perplexity")),
-        spread(figure(row, "text-test", "perplexity")),
-        str(statistics["splits"].get("test", {}).get("num_collapsed", "")),
-        str(statistics["num"]),
-        spread(statistics["minutes"]),
+        cells.title(row),
+        cells.reported(row["paper"]),
+        cells.source(row),
+        cells.reported(row["reproduction"]),
+        cells.spread(figure(row, "valid", "s_f1")),
+        cells.main_figure(row, test),
+        cells.number(test and test["best"]),
+        cells.spread(figure(row, "all", "s_f1")),
+        cells.spread(figure(row, "test", "s_f1_longer")),
+        cells.spread(figure(row, "test", "corpus_f1")),
+        cells.spread(figure(row, "test", "perplexity")),
+        cells.spread(figure(row, "text-test", "perplexity")),
+        str(row["statistics"]["splits"].get("test", {}).get("num_collapsed", "")),
+        cells.seeds(row),
+        *cells.minutes(row),
     ]
 
 
 def bound_cells(rows: Iterable[dict[str, Any]]) -> list[list[str]]:
     """A line for each bound, from the first run: all runs on the same data have the same. None where none has trees."""
-    scores = next(run["scores"] for row in rows for run in row["runs"] if run["scores"])
+    scores = next((run["scores"] for row in rows for run in row["runs"] if run["scores"]), {})
     if not any("bounds" in each for each in scores.values()):
         return []
 
-    def bound(split: str, name: str, figure: str = "s_f1") -> str:
-        return number(scores.get(split, {}).get("bounds", {}).get(name, {}).get(figure))
+    def bound(split: str, name: str, measure: str = "s_f1") -> str:
+        return cells.number(scores.get(split, {}).get("bounds", {}).get(name, {}).get(measure))
 
-    return [
+    def line(name: str) -> list[str]:
+        of_f1 = [bound("valid", name), bound("test", name), "", bound("all", name)]
+        return [*of_f1, bound("test", name, "s_f1_longer"), bound("test", name, "corpus_f1")]
+
+    return [[f"*{shown}*", *[""] * 3, *line(name), *[""] * 6] for name, shown in BOUNDS.items()]
+
+
+def choice(found: dict[str, Any]) -> str:
+    """What choosing without trees gives, for each row whose runs were evaluated on trees."""
+    rows = [(row, chosen) for row in found["rows"] if (chosen := without_trees(row["runs"]))]
+    lines = [
         [
-            f"*{shown}*",
-            "",
-            "",
-            bound("valid", name),
-            bound("test", name),
-            "",
-            bound("all", name),
-            bound("test", name, "s_f1_longer"),
-            bound("test", name, "corpus_f1"),
-            *[""] * 5,
+            f"`{row['name']}`",
+            row["data"],
+            *(cells.number(chosen["valid"][measure]) for measure in ("s_f1", "perplexity")),
+            f"{chosen['num_same']} of {chosen['num']}",
+            cells.spread(figure(row, "test", "s_f1")),
+            *(f"{each['s_f1']:.1f} (seed {each['seed']})" for each in chosen["test"].values()),
         ]
-        for name, shown in BOUNDS.items()
+        for row, chosen in rows
+    ]
+    return CHOICE + pages.markdown_table(CHOICE_COLUMNS, lines) if lines else ""
+
+
+def shipped_block() -> str:
+    """The models of the package, by their cards."""
+    cards = {name: RunDirectory.open(FOLDER / name).card for name in shipped_names()}
+    dates = ", ".join(dict.fromkeys(card["shipped"]["date"] for card in cards.values()))
+    text = f"{dates}, {circumstances([card['environment'] for card in cards.values()])}.\n\n"
+    return text + pages.markdown_table(SHIPPED_COLUMNS, [shipped_cells(*each) for each in cards.items()])
+
+
+def shipped_cells(name: str, card: dict[str, Any]) -> list[str]:
+    scores, results = card["experiment"]["scores"], card["results"]
+    return [
+        f"`{name}`",
+        card["model"]["name"],
+        *(cells.number(scores[split].get(each)) for each in ("perplexity", "s_f1") for split in ("valid", "test")),
+        cells.number(scores["test"].get("bounds", {}).get("right_branching", {}).get("s_f1")),
+        f"{results['epochs']}{'' if results['finished'] else ', stopped'}",
+        f"{results['seconds'] / 60:.0f}",
+        f"`{card['shipped']['command']}`",
     ]
 
 
-def about(found: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """Of the runs, which may have been made by other commits than the record, and by several."""
-    machines = [run["environment"] for row in rows for run in row["runs"]]
-    named = {
-        name: " and ".join(dict.fromkeys(each[name] for each in machines)) for name in ("device", "torch", "commit")
-    }
-    shared = max(run.get("sharing", 1) for row in rows for run in row["runs"])
-    note = f" Up to {shared} runs shared the device, which makes minutes longer." if shared > 1 else ""
-    note += f" {found['note']}" if found.get("note") else ""
-    return ABOUT.format(date=found["date"], table=found["table"], note=note, **named)
+# Around tables.
 
 
-def remarks(found: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """Peers, ingredients of rows, runs that failed."""
+def about(found: dict[str, Any], note: str = "") -> str:
+    """When and where; of the runs, for they may have been made by other commits than the record, and by several."""
+    command = f"`rankspace experiment {found['table']} --data DIR`"
+    machines = [run["environment"] for row in found["rows"] for run in row["runs"]]
+    if not machines:
+        return f"{command}: not run yet.\n\n"
+    return pages.filled(f"{found['date']}, {command}, {circumstances(machines)}. {note}") + "\n\n"
+
+
+def circumstances(machines: list[dict[str, Any]]) -> str:
+    found = (", ".join(dict.fromkeys(each[name] for each in machines)) for name in ("commit", "torch", "device"))
+    return "commit {}, torch {}, on {}".format(*found)
+
+
+def remarks(found: dict[str, Any]) -> str:
+    """Peers, ingredients of rows, rows whose model has changed, runs that failed."""
+    rows = found["rows"]
     lines = [
-        f"{peer['name']}: {peer['minutes']:.0f} minutes for `{peer['row']}` ({peer['steps']:,} steps of "
-        f"{peer['milliseconds']:g} ms)."
+        f"{peer['name']}: {peer['minutes']:.0f} minutes for `{peer['row']}`, {peer['steps']:,} steps of "
+        f"{peer['milliseconds']:g} ms; {peer['about']}."
         for peer in found["peers"]
     ]
-    lines += [f"`{row['name']}`: {row['about']}." for row in rows if row["about"]]
+    lines += pages.gathered((row["name"], row["about"]) for row in rows if row["about"])
+    lines += pages.gathered((row["name"], FORMER.format(**row)) for row in rows if cells.is_former(row))
     lines += [
         f"`{row['name']}` on {row['data']}, seed {run['seed']}, failed: {run['failed']}."
-        for row in found["rows"]
+        for row in rows
         for run in row["runs"]
         if run["state"] == "failed"
     ]
-    return "\n" + "".join(f"- {line}\n" for line in dict.fromkeys(lines)) if lines else ""
+    return "\n" + pages.listed(lines) if lines else ""
 
 
 def picture(found: dict[str, Any]) -> str:
-    if found["table"] not in DRAWN:
+    if found["table"] not in DRAWN or not with_runs(found):
         return ""
     return f"\n![{found['title']}]({plot_file(found['table']).name})\n"
 
 
-def title(row: dict[str, Any]) -> str:
-    whole = row["ablation_of"]
-    return f"{row['title']} (`{row['name']}`{f', of `{whole}`' if whole else ''})"
-
-
-def figure(row: dict[str, Any], split: str, name: str) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = row["statistics"]["splits"].get(split, {}).get(name)
-    return found
-
-
-def reported(given: dict[str, Any]) -> str:
-    if "s_f1" not in given:
-        return ""
-    return number(given["s_f1"]) + (f" ± {given['deviation']:.1f}" if "deviation" in given else "")
-
-
-def spread(found: dict[str, Any] | None) -> str:
-    if found is None:
-        return ""
-    return f"{found['mean']:.1f}" + (f" ± {found['deviation']:.1f}" if found["num"] > 1 else "")
-
-
-def number(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
-
-
-# Pictures.
-
-
-def draw_learning(found: dict[str, Any], file: Path) -> None:
-    """Perplexity of the validation split against minutes, the first seed of each row that is no ablation."""
-    plot = _pyplot()
-    drawing, place = plot.subplots(figsize=(7, 4))
-    for row in real_rows(found):
-        if row["ablation_of"] is None:
-            points = row["runs"][0]["evaluations"]
-            minutes = [each["elapsed"] / 60 for each in points]
-            place.plot(minutes, [float(each["perplexity"]) for each in points], label=row["name"])
-    target = next((row["statistics"]["minutes_to"]["perplexity"] for row in real_rows(found)), None)
-    if target is not None:
-        place.axhline(target, color="grey", linestyle=":", label="paper, valid")
-    place.set(xlabel="minutes", ylabel="perplexity, valid", xscale="log", yscale="log")
-    place.legend(fontsize=8)
-    _save(plot, drawing, file)
-
-
-def draw_sizes(found: dict[str, Any], file: Path) -> None:
-    """S-F1 and perplexity of the test split against the number of preterminals: mean, and standard deviation."""
-    plot = _pyplot()
-    drawing, places = plot.subplots(1, 2, figsize=(9, 3.2))
-    rows = sorted(real_rows(found), key=lambda row: int(row["config"]["model.preterminals"]))
-    for place, name, label in zip(places, ("s_f1", "perplexity"), ("S-F1", "perplexity"), strict=True):
-        points = [(row["config"]["model.preterminals"], each) for row in rows if (each := figure(row, "test", name))]
-        sizes, means = [size for size, _ in points], [each["mean"] for _, each in points]
-        low, high = ([each["mean"] + sign * each["deviation"] for _, each in points] for sign in (-1, 1))
-        place.plot(sizes, means, marker="o", color="#2b6cb0")
-        place.fill_between(sizes, low, high, alpha=0.2, color="#2b6cb0")
-        place.set(xlabel="preterminals", ylabel=label)
-        place.grid(alpha=0.3)
-    _save(plot, drawing, file)
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _save(plot: Any, drawing: Any, file: Path) -> None:
-    drawing.tight_layout()
-    drawing.savefig(file, dpi=110)
-    plot.close(drawing)
-
+# The page.
 
 DRAWN: dict[str, Callable[[dict[str, Any], Path], None]] = {"hmm-table2": draw_learning, "pcfg-figure6": draw_sizes}
-BLOCKS: dict[str, pages.Block] = {
-    f"experiment-{name}": (
-        f"experiment-{name}",
-        precision_block if name == "precision" else chain_block if name.startswith("hmm") else tree_block,
-    )
-    for name in NAMES
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "hmm-table2": chain_block,
+    "hmm-recipe": chain_block,
+    "hmm-table3": chain_block,
+    "pcfg-table1": tree_block,
+    "pcfg-figure6": tree_block,
+    "precision": precision_block,
 }
+
+
+def of_table(name: str) -> dict[str, Any]:
+    return planned_record(load_table(name), pages.record(RESULTS, f"experiment-{name}"))
+
+
+def table_block(name: str) -> str:
+    return TABLES[name](of_table(name))
 
 
 def plot_file(table: str) -> Path:
     return DOCS / f"results-{table}.png"
 
 
+BLOCKS: dict[str, Callable[[], str]] = {
+    "in-short": in_short,
+    **{f"experiment-{name}": partial(table_block, name) for name in TABLES},
+    "experiment-craft-small": shipped_block,
+}
+
+
 def with_blocks(text: str) -> str:
-    """The page with its tables written anew."""
-    return pages.with_blocks(text, BLOCKS, RESULTS)
+    """The page with its blocks written anew."""
+    for name, write in BLOCKS.items():
+        text = pages.with_block(text, name, write)
+    return text
 
 
 def main() -> None:
-    PAGE.write_text(with_blocks(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    page = DOCS / "results.md"
+    page.write_text(with_blocks(page.read_text(encoding="utf-8")), encoding="utf-8")
     for table, draw in DRAWN.items():
-        found = pages.record(RESULTS, f"experiment-{table}")
-        if found is not None and real_rows(found):
+        found = of_table(table)
+        if with_runs(found):
             draw(found, plot_file(table))
 
 

@@ -3,8 +3,10 @@
     python benchmarks/merge_records.py OUT.json RECORD.json ... [--lent OTHER.json ...] [--note TEXT]
 
 Rows come in the order of the table, runs in that of their seeds. Where two records have the same run the one that is
-further on counts, and of equals the later file's. Statistics are computed anew, titles and planned seeds are those of
-the table as it is. OUT may be among the records. --note takes the place of those of the records. --lent are records
+further on counts, and of equals the later file's. Where the model of a row has another number of weights in a later
+file it has changed in between, and the earlier runs are left out. Options that a record does not know have their
+defaults. Statistics are computed anew, titles and planned seeds are those of the table as it is. OUT may be among the
+records. --note takes the place of those of the records; docs/results.md has it where it has minutes. --lent are records
 of other tables: a run there counts for the row here that has its configuration, for it would be the same run.
 """
 
@@ -14,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rankspace.experiments import load_table
-from rankspace.experiments.record import options_of_row
-from rankspace.experiments.statistics import of_runs
+from rankspace.experiments.record import complete, options_of_row, row_entry
 from rankspace.experiments.tables import Table
 from rankspace.files import whole_file
 
@@ -33,27 +34,32 @@ def merged(records: list[Record], lent: list[Record] | None = None) -> Record:
     if len({record["quick"] for record in records}) != 1:
         raise SystemExit("some of these records are of --quick and some are not; give one kind.")
     table = load_table(names.pop())
-    of_name = {row.name: row for row in table.rows}
-    order = list(of_name)
-    rows: dict[tuple[str, str], Record] = {}
     records = [*(_of_this_table(table, record) for record in lent or ()), *records]
+    data = {name: card for record in records for name, card in record["data"].items()}
+    notes = dict.fromkeys(record["note"] for record in records if record["note"])
+    whole = {"title": table.title, "note": " ".join(notes), "data": data, "rows": _rows(table, records)}
+    return {**records[-1], **whole}
+
+
+def _rows(table: Table, records: list[Record]) -> list[Record]:
+    """In the order of the table."""
+    of_name = {row.name: row for row in table.rows}
+    rows: dict[tuple[str, str], Record] = {}
     for row in (row for record in records for row in record["rows"]):
         if row["name"] not in of_name:
             raise SystemExit(f"{table.name} has no row {row['name']!r}; leave it out, or give it the name it has.")
         key = row["name"], row["data"]
-        before = rows.get(key, {**row, "runs": []})
-        if before["config"] != row["config"]:
-            raise SystemExit(f"{row['name']}: these are runs of different configurations; give those of one.")
-        rows[key] = {**row, "runs": _runs(before["runs"], row["runs"])}
-    found = sorted(rows.values(), key=lambda row: (order.index(row["name"]), row["data"]))
-    for row in found:
-        own = of_name[row["name"]]
-        row |= {"title": own.title, "about": own.about, "planned_seeds": list(own.seeds), "paper": own.paper}
-        row |= {"ablation_of": own.ablation_of, "reproduction": own.reproduction}
-        row["statistics"] = of_runs(row["runs"], table.target_of(own))
-    data = {name: card for record in records for name, card in record["data"].items()}
-    notes = dict.fromkeys(record["note"] for record in records if record["note"])
-    return {**records[-1], "title": table.title, "note": " ".join(notes), "data": data, "rows": found}
+        rows[key] = _joined(rows[key], row) if key in rows else row
+    order = sorted(rows, key=lambda key: (list(of_name).index(key[0]), key[1]))
+    return [row_entry(table, of_name[name], data, rows[name, data]) for name, data in order]
+
+
+def _joined(one: Record, other: Record) -> Record:
+    """One row in two records, of which the other is later."""
+    if complete(one["config"]) != complete(other["config"]):
+        raise SystemExit(f"{one['name']}: these are runs of different configurations; give those of one.")
+    runs = _runs(one["runs"], other["runs"]) if one["weights"] == other["weights"] else other["runs"]
+    return {**other, "runs": runs}
 
 
 def _of_this_table(table: Table, record: Record) -> Record:
@@ -61,7 +67,7 @@ def _of_this_table(table: Table, record: Record) -> Record:
     found = []
     for own in table.rows:
         config = options_of_row(own.config)
-        same = [row for row in record["rows"] if row["config"] == config and row["data"] in own.data]
+        same = [row for row in record["rows"] if complete(row["config"]) == config and row["data"] in own.data]
         found += [{**row, "name": own.name} for row in same]
     data = {row["data"]: record["data"][row["data"]] for row in found}
     return {**record, "rows": found, "data": data, "note": ""}

@@ -1,13 +1,18 @@
 """`rankspace experiment`: what it prints and writes, and one line with exit code 2 for every mistake."""
 
 import json
+import re
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from cli.tiny_runs import Run
+from experiments.raw_files import treebank
 from rankspace.experiments import load_table, table_names
+from rankspace.experiments.runner import Progress
+from rankspace.experiments.statistics import of_runs
 from rankspace.training import InterruptionError
 
 ROWS = ", ".join(row.name for row in load_table("hmm-table3").rows)
@@ -20,10 +25,34 @@ def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_tables(command: Run) -> None:
-    rows = [line.split()[:3] for line in command("experiment", "--list").result.splitlines()]
+    text = command("experiment", "--list").result
+    found = {line.split()[0]: line.split(maxsplit=3)[1:] for line in map(str.rstrip, rows_of(text))}
     for name in table_names():
         table = load_table(name)
-        assert [name, str(len(table.rows)), table.title.split()[0]] in rows
+        num_runs = sum(len(row.seeds) * len(row.data) for row in table.rows)
+        assert found.pop(name) == [str(len(table.rows)), str(num_runs), table.title]
+    assert not found
+    assert command("experiment", "-o", "out") == (0, text, "")  # without a table and anything that a run would be about
+    assert not list(Path().iterdir())
+
+
+def test_how_many_runs_are_done(command: Run) -> None:
+    command(*QUICK, "--rows", "states-12,states-14-recipe", "--quiet")
+    card = Path("out/quick/hmm-table3/synthetic/states-14-recipe/seed-1/card.json")
+    card.write_text(json.dumps({**json.loads(card.read_text()), "experiment": {"failed": "nan"}}))
+    printed = command("experiment", "--list", "--quick", "-o", "out").result
+    tables = rows_of(printed)
+    assert ["table", "rows", "runs", "done", "in", "out"] in [line.split() for line in printed.splitlines()]
+    assert [line.split()[1:6] for line in tables if "hmm-table3" in line] == [["8", "8", "1,", "1", "failed"]]
+    assert [line.split()[1:4] for line in tables if "hmm-table2" in line] == [["20", "20", "0"]]
+    rows = rows_of(command("experiment", "hmm-table3", "--list", "--quick", "-o", "out").result)
+    assert {line.split()[0]: line.partition("ptb-text")[2].split() for line in rows} == {
+        **{row.name: ["1", "0"] for row in load_table("hmm-table3").rows},
+        "states-12": ["1", "1"],
+        "states-14-recipe": ["1", "0,", "1", "failed"],
+    }
+    found = json.loads(command("experiment", "hmm-table3", "--list", "--json", "--quick", "-o", "out").result)
+    assert {row["name"]: (row["done"], row["failed"]) for row in found["hmm-table3"]}["states-14-recipe"] == (0, 1)
 
 
 def test_the_rows_of_a_table(command: Run) -> None:
@@ -54,6 +83,64 @@ def test_a_table_in_parts(command: Run) -> None:
     assert ["states-14", "synthetic", "2", "of", "2"] in [line[:5] for line in cells]
 
 
+def test_a_row_is_a_line_where_it_is_not_read_by_people(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    output = "a-folder-with-a-name-that-is-longer-than-the-eighty-letters-of-a-line-on-a-common-terminal"
+    found = command(*QUICK[:-1], output, "--rows", "states-12-recipe").result
+    assert rows_of(found)[0].split()[:5] == ["states-12-recipe", "synthetic", "1", "of", "1"]
+    assert rows_of(found)[-1].rstrip() == f"record  {output}/quick/experiment-hmm-table3.json"
+    listed = command("experiment", "hmm-table3", "--list").result
+    assert len(rows_of(listed)) == len(load_table("hmm-table3").rows)
+
+
+def rows_of(printed: str) -> list[str]:
+    """Lines after the rule below the names of columns."""
+    lines = printed.splitlines()
+    rule = next(place for place, line in enumerate(lines) if line.startswith("───"))
+    return lines[rule + 1 :]
+
+
+def test_seeds_are_of_those_planned_and_those_there_are(command: Run) -> None:
+    command(*QUICK, "--rows", "states-12", "--quiet")
+    found = command(*QUICK, "--rows", "states-12", "--seeds", "3", "--quiet").result
+    assert rows_of(found)[0].split()[:5] == ["states-12", "synthetic", "2", "of", "2"]
+
+
+@pytest.mark.parametrize(
+    ("perplexities", "cell"),
+    [((100.0, 102.0), "101.00 +- 1.41"), ((100.0, "inf"), "100.00, 1 infinite"), (("inf", "inf"), "2 infinite")],
+)
+def test_infinite_perplexities_are_counted(
+    command: Run, monkeypatch: pytest.MonkeyPatch, perplexities: tuple[float | str, ...], cell: str
+) -> None:
+    runs = [
+        {"seed": n, "state": "finished", "seconds": 60, "evaluations": [], "scores": {"test": {"perplexity": each}}}
+        for n, each in enumerate(perplexities)
+    ]
+    row = {"name": "states-12", "data": "ptb-text", "planned_seeds": [0, 1], "runs": runs}
+    record = {"rows": [{**row, "statistics": of_runs(runs, None)}]}
+    monkeypatch.setattr("rankspace.experiments.runner.run_table", lambda *_: Progress(record, 2, 2))
+    monkeypatch.delenv("COLUMNS")
+    line = rows_of(command(*QUICK).result)[0]
+    assert re.split("  +", line.strip()) == ["states-12", "ptb-text", "2 of 2", "-", cell, "-", "-", "1.00 +- 0.00"]
+
+
+@pytest.mark.parametrize("there", [(2, 22, 23), range(2, 23)])
+def test_a_part_of_the_treebank(command: Run, monkeypatch: pytest.MonkeyPatch, there: Sequence[int]) -> None:
+    """It is told before torch is asked for, and nothing is written."""
+    monkeypatch.delattr("rankspace.cli.experiment.device_name")
+    treebank(Path("wsj"), *there)
+    ran = command("experiment", "pcfg-table1", "--data", "wsj")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: experiment: wsj: has sections of the treebank but not ")
+    assert [path.name for path in Path().iterdir()] == ["wsj"]
+
+
+def test_data_sets_by_name(command: Run) -> None:
+    ran = command("experiment", "pcfg-table1", "--quick", "--on", "craft, ptb", "--rows", "n-pcfg", "-o", "out")
+    assert rows_of(ran.result)[0].split()[:2] == ["n-pcfg", "synthetic"]
+
+
 def test_a_signal(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*arguments: object) -> None:
         raise InterruptionError("stopped at step 3; go on with: rankspace train --resume", signal.SIGINT)
@@ -66,9 +153,14 @@ def test_a_signal(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "message"),
     [
         (("--quick",), "experiment: there is no table; give the NAME of one, as --list shows them."),
+        (("--data", "raw"), "experiment: there is no table; give the NAME of one, as --list shows them."),
         (("table-2",), f"experiment: there is no table 'table-2'; there are {', '.join(table_names())}."),
         (("table-2", "--list"), f"experiment: there is no table 'table-2'; there are {', '.join(table_names())}."),
         (("hmm-table3", "--rows", "states-11"), f"experiment: hmm-table3 has no row 'states-11'; there are {ROWS}."),
+        (
+            ("pcfg-table1", "--on", "craft,gum", "--rows", "n-pcfg"),
+            "experiment: no row asked for of pcfg-table1 is on 'gum'; they are on ptb, craft.",
+        ),
         (
             ("hmm-table3", "--seeds", "1,1"),
             "experiment: --seeds is '1,1'; give different whole numbers with commas, such as 1,2,3.",

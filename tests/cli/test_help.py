@@ -76,7 +76,7 @@ def test_help_shows_examples_and_cuts_nothing(command: Run, path: tuple[str, ...
 
 
 @pytest.mark.parametrize(
-    "name", [*OURS[:4], *OURS[5:], "train", "data", "data prepare", "show", "fgg", "bench", "experiment"]
+    "name", [*OURS[:4], *OURS[5:], "train", "data", "data prepare", "show", "fgg", "bench"]
 )
 def test_without_arguments_there_is_help_alone(command: Run, name: str) -> None:
     ran = command(*name.split())

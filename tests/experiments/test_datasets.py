@@ -1,5 +1,6 @@
 """Raw files as they are distributed become data sets; what is missing is told in one line."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -76,21 +77,31 @@ class TestFiles:
 
 class TestSections:
     def test_of_the_treebank_stand_for_ptb(self, tmp_path: Path) -> None:
-        folder = treebank(tmp_path / "wsj", 0, 1, 2, 3, 21, 22, 23, 24)
+        folder = treebank(tmp_path / "wsj", *range(25))
         assert name_of("ptb", folder, tmp_path / "out") == "wsj"
-        assert sizes("ptb", folder, tmp_path / "out") == {"train": (12, True), "valid": (4, True), "test": (4, True)}
+        assert sizes("ptb", folder, tmp_path / "out") == {"train": (80, True), "valid": (4, True), "test": (4, True)}
         data = dataset("wsj", folder, tmp_path / "out", 0).data
         assert data["test"].words(0) == ["the", "dog", "sees", "N", "cats"]
         assert data["test"].spans(0) == [(0, 5, "S"), (0, 2, "NP"), (2, 5, "VP"), (3, 5, "NP")]
         assert data.card["preset"] == "ptb"
         assert name_of("ptb", None, tmp_path / "out") == "wsj"
 
-    def test_that_are_not_there(self, tmp_path: Path) -> None:
-        folder = treebank(tmp_path / "wsj", 2, 3)
+    @pytest.mark.parametrize(
+        ("there", "missing"),
+        [
+            ((2, 22, 23), "03-21"),
+            (range(2, 23), "23"),
+            ((*range(2, 8), *range(10, 22), 22), "08-09, 23"),
+            ((4,), "02-03, 05-23"),
+        ],
+    )
+    def test_a_part_of_the_treebank_is_refused(self, tmp_path: Path, there: Sequence[int], missing: str) -> None:
+        folder = treebank(tmp_path / "wsj", *there)
         with pytest.raises(RankspaceError) as error:
-            sizes("ptb", folder, tmp_path / "out")
+            name_of("ptb", folder, tmp_path / "out")
         assert str(error.value) == (
-            f"experiment: {folder}: has no section 22, 23 of the treebank; give the folder above all sections."
+            f"experiment: {folder}: has sections of the treebank but not {missing}; give the folder above all from 02 "
+            f"to 23, or train on a part by rankspace data prepare --preset ptb and rankspace train."
         )
 
 
@@ -103,8 +114,8 @@ class TestWhatIsMissing:
             name_of("ptb", folder, tmp_path)
         assert str(error.value) == (
             f"experiment: {folder}: ptb needs lm/ptb/ptb.valid.txt, lm/ptb/ptb.test.txt, "
-            f"trees/nltk_ptb_sample.split.tsv, which are not there; add them, or leave out --data for synthetic "
-            f"sentences."
+            f"trees/nltk_ptb_sample.split.tsv, which are not there; add them, give a folder of sections 02 to 23 of "
+            f"the treebank, or leave out --data for synthetic sentences."
         )
 
     def test_one_file(self, tmp_path: Path) -> None:

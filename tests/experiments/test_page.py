@@ -1,15 +1,23 @@
-"""docs/results.md is written from records."""
+"""docs/results.md is written from records, and what is typed there agrees with them."""
 
+import json
+import re
 import runpy
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rankspace.experiments import table_names
+from rankspace.bench import pages
+from rankspace.experiments import cells, load_table, table_names
 from rankspace.experiments.statistics import of_runs
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+TEXT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+FIGURE = re.compile(r"(?<![\w.])\d+\.\d(?!\d)")  # with one digit after the point, as figures are printed
 
 
 @pytest.fixture(scope="module")
@@ -21,69 +29,176 @@ def made_up_row(name: str, data: str, scores: dict[str, Any], **changes: Any) ->
     evaluations = [{"elapsed": 60.0 * number, "perplexity": 300.0 / number} for number in (1, 2, 3)]
     machine = {"device": "cuda (GPU)", "torch": "2", "commit": "c"}
     runs = [
-        {"seed": seed, "state": "finished", "seconds": 120.0, "evaluations": evaluations, "environment": machine}
+        {"seed": seed, "state": "finished", "seconds": 60.0 + 60.0 * seed, "sharing": seed, "environment": machine}
+        | {"evaluations": evaluations}
         | {"scores": {split: {**each, "perplexity": 99.0 + seed} for split, each in scores.items()}}
         for seed in (1, 2)
     ]
     runs.append({**runs[0], "seed": 3, "state": "failed", "failed": "not enough memory", "scores": {}})
-    row = {"name": name, "title": f"Row {name}", "about": "", "data": data, "ablation_of": None}
-    figures = {"paper": {}, "reproduction": {}, "config": {"model.preterminals": 9000}}
-    return {**row, **figures, "runs": runs, "statistics": of_runs(runs, 150.0), **changes}
+    row = {"name": name, "title": f"Row {name}", "about": "", "data": data, "ablation_of": None, "weights": 1000}
+    figures = {"paper": {}, "reproduction": {}, "config": {"model.preterminals": 9000}, "weights_now": 1000}
+    planned = {"planned_seeds": [1, 2, 3, 4], "runs": runs, **changes}
+    return {**row, **figures, **planned, "statistics": of_runs(planned["runs"], 150.0)}
 
 
 def made_up(table: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    peers = [{"name": "a peer", "row": "a", "milliseconds": 60.0, "steps": 3000, "minutes": 3.0}]
-    return {"table": table, "title": "Title", "date": "today", "peers": peers, "rows": rows}
+    peers = [{"name": "a peer", "row": "a", "milliseconds": 60.0, "steps": 3000, "minutes": 3.0, "about": "roughly"}]
+    return {"table": table, "title": "Title", "date": "today", "note": "Note.", "peers": peers, "rows": rows}
 
 
-def grammar(**changes: Any) -> dict[str, Any]:
+def chain(name: str, **changes: Any) -> dict[str, Any]:
+    return made_up_row(name, "ptb-text", {"valid": {}, "test": {}}, **changes)
+
+
+def grammar(name: str = "g", **changes: Any) -> dict[str, Any]:
     bound = {"s_f1": 39.5, "s_f1_longer": 39.0, "corpus_f1": 35.0}
     bounds = dict.fromkeys(("left_branching", "right_branching", "random", "oracle"), bound)
     scores = {"s_f1": 60.0, "s_f1_longer": 59.0, "corpus_f1": 55.0, "bounds": bounds}
-    return made_up_row("g", "ptb", dict.fromkeys(("valid", "test", "all"), scores), **changes)
+    return made_up_row(name, "ptb", dict.fromkeys(("valid", "test", "all"), scores), **changes)
 
 
 def test_figures_are_those_of_the_records(page: dict[str, Any]) -> None:
     """`python benchmarks/experiments.py` would change nothing."""
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert page["with_blocks"](text) == text
-    assert [name for name in page["BLOCKS"] if f"<!-- {name} -->\n" not in text] == []
-    assert sorted(page["NAMES"]) == table_names()
+    assert page["with_blocks"](TEXT) == TEXT
+    assert [name for name in page["BLOCKS"] if f"<!-- {name} -->\n" not in TEXT] == []
+    assert {f"experiment-{name}" for name in table_names()} <= page["BLOCKS"].keys()
+
+
+class TestWhatIsTyped:
+    """Outside of blocks."""
+
+    def sections(self) -> dict[str, str]:
+        """By heading, without blocks."""
+        text = re.sub(r"<!-- ([\w-]+) -->.*<!-- /\1 -->", "", TEXT, flags=re.DOTALL)
+        places = [*(found.start() for found in re.finditer(r"^#+ ", text, re.MULTILINE)), len(text)]
+        parts = [text[begin:end] for begin, end in pairwise(places)]
+        return {part.partition("\n")[0].strip("# "): part for part in parts}
+
+    def test_has_figures_of_the_cpu_alone(self) -> None:
+        """Those of GPUs are written, not typed."""
+        has_figures = [heading for heading, text in self.sections().items() if FIGURE.search(text)]
+        assert has_figures == [
+            "Small grammars on real text, on a CPU",
+            "A small HMM on real text, on a CPU",
+            "The demonstration",
+        ]
+
+    @pytest.mark.parametrize(
+        ("record", "headings"),
+        [
+            ("real-data-cpu", ("Small grammars on real text, on a CPU", "A small HMM on real text, on a CPU")),
+            ("demo", ("The demonstration",)),
+        ],
+    )
+    def test_figures_are_those_of_a_record(self, record: str, headings: tuple[str, ...]) -> None:
+        known = {f"{number:.1f}" for number in numbers(json.loads((RESULTS / f"{record}.json").read_text()))}
+        for heading in headings:
+            assert [figure for figure in FIGURE.findall(self.sections()[heading]) if figure not in known] == []
+
+    def test_words_of_a_sentence_of_the_text(self) -> None:
+        """What peers are timed at, beside what the text has."""
+        train = (pages.record(RESULTS, "experiment-pcfg-table1") or {})["data"]["ptb"]["splits"]["train"]
+        words = train["num_words"] / train["num_sentences"]
+        for peer in load_table("pcfg-table1").peers:
+            assert peer["about"].endswith(f"where the text has {words:.0f}")
+
+    def test_precisions(self, page: dict[str, Any]) -> None:
+        """Perplexity is no higher in the faster precision; S-F1 differs by less than seeds do."""
+        rows = {row["name"]: row["statistics"]["splits"] for row in page["of_table"]("precision")["rows"]}
+        pairs = [(rows[row.name], rows[row.ablation_of]) for row in load_table("precision").rows if row.ablation_of]
+        for fast, fine in pairs:
+            for split in ("valid", "test"):
+                assert fast[split]["perplexity"]["mean"] <= fine[split]["perplexity"]["mean"]
+                if "s_f1" in fine[split]:
+                    found = [each[split]["s_f1"] for each in (fast, fine)]
+                    apart = abs(found[0]["mean"] - found[1]["mean"])
+                    assert apart < max(each["best"] - each["worst"] for each in found)
+
+
+def numbers(value: Any) -> Iterator[float]:
+    """All of a record."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from numbers(each)
+    elif isinstance(value, int | float):
+        yield value
 
 
 def test_chains(page: dict[str, Any]) -> None:
     rows = [
-        made_up_row("a", "ptb-text", {"valid": {}, "test": {}}, paper={"valid": 135.6, "test": 127.0}),
-        made_up_row("b", "ptb-text", {"valid": {}, "test": {}}, ablation_of="a", about="with less"),
-        made_up_row("c", "synthetic", {"valid": {}, "test": {}}),
+        chain("a", paper={"valid": 135.6, "test": 127.0}),
+        chain("b", ablation_of="a", about="with less"),
+        chain("c", about="with less", paper={"valid": 125.0, "source": "Others 2020"}, runs=[]),
+        chain("d", weights_now=2000),
     ]
     text = page["chain_block"](made_up("hmm-table2", rows))
-    assert "| Row a (`a`) | 135.6 | 127.0 | 100.5 ± 0.7 | **100.5 ± 0.7** | 100.0 | 2 | 2.0 ± 0.0 | 150: 2.0 |" in text
-    assert "| Row b (`b`, of `a`) |" in text
-    assert "Row c" not in text
-    assert "- `b`: with less.\n" in text
-    assert "- a peer: 3 minutes for `a` (3,000 steps of 60 ms).\n" in text
+    assert text.startswith(
+        "today, `rankspace experiment hmm-table2 --data DIR`, commit c, torch 2, on cuda (GPU). Note."
+    )
+    figures = "100.5 ± 0.7 | **100.5 ± 0.7** | 100.0"
+    assert f"| Row a (`a`) | 135.6 | 127.0 | the paper | {figures} |  | 2 of 4 | 2.0 | 1 | 150: 2.0 (2 of 2) |" in text
+    assert f"| Row b (`b`, of `a`) |  |  |  | {figures} | +0.0 |" in text
+    assert "| Row c (`c`) | 125.0 |  | Others 2020 |  | not run yet |  |  | 0 of 4 |  |  |  |" in text
+    assert "| Row d (`d`), *former model* |" in text
+    assert "- `b`, `c`: with less.\n" in text
+    assert "- `d`: runs of a former model of this name (1,000 weights, 2,000 since), to be made again.\n" in text
+    assert "- a peer: 3 minutes for `a`, 3,000 steps of 60 ms; roughly.\n" in text
     assert "- `a` on ptb-text, seed 3, failed: not enough memory.\n" in text
     assert "![Title](results-hmm-table2.png)" in text
-    assert page["chain_block"](made_up("hmm-table2", rows[2:])) == ""
+
+
+def test_a_table_that_was_not_run(page: dict[str, Any]) -> None:
+    """What nothing is known of has no columns."""
+    text = page["chain_block"](made_up("hmm-table2", [chain("a", runs=[])]))
+    assert text.startswith("`rankspace experiment hmm-table2 --data DIR`: not run yet.\n\n| model | test | seeds |\n")
+    assert "png" not in text
+    assert "| Row g (`g`) | not run yet | 0 of 4 |" in page["tree_block"](made_up("pcfg-figure6", [grammar(runs=[])]))
+
+
+def test_minutes() -> None:
+    row = chain("a")
+    late = {"statistics": of_runs(row["runs"], 50.0)}
+    assert (cells.time_to(row), cells.time_to(late)) == ("150: 2.0 (2 of 2)", "50: not reached")
+    for run in row["runs"]:
+        del run["sharing"]  # as in older records
+    assert cells.minutes({"statistics": of_runs(row["runs"], None)}) == ["2.0", "?"]
+    assert cells.main_figure({"runs": row["runs"][2:]}, None) == "not finished"
 
 
 def test_trees(page: dict[str, Any]) -> None:
-    row = grammar(paper={"s_f1": 64.1}, reproduction={"s_f1": 57.4, "deviation": 6.0})
+    row = grammar(paper={"s_f1": 64.1}, reproduction={"s_f1": 57.4, "deviation": 6.0, "num": 32})
     text = page["tree_block"](made_up("pcfg-table1", [row, {**row, "data": "craft"}]))
     assert "**ptb**" in text
     assert "**craft**" in text
-    assert "| Row g (`g`) | 64.1 | 57.4 ± 6.0 | 60.0 ± 0.0 | **60.0 ± 0.0** | 60.0 | 60.0 ± 0.0 | 59.0 ± 0.0 |" in text
-    assert "| *right-branching* |  |  | 39.5 | 39.5 |  | 39.5 | 39.0 | 35.0 |" in text
-    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {15}
+    start = (
+        "| Row g (`g`) | 64.1 | the paper | 57.4 ± 6.0 (32 runs) | 60.0 ± 0.0 | **60.0 ± 0.0** | 60.0 | 60.0 ± 0.0 |"
+    )
+    assert start in text
+    assert "| *right-branching* |  |  |  | 39.5 | 39.5 |  | 39.5 | 39.0 | 35.0 |" in text
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {16}  # nothing of unseen text
+
+
+def test_choosing_without_trees(page: dict[str, Any]) -> None:
+    row = grammar()
+    for run, f1 in zip(row["runs"], ((50.0, 52.0, 51.0), (50.0, 51.0, 55.0), (0.0, 0.0, 0.0)), strict=True):
+        run["evaluations"] = [{**each, "f1": found} for each, found in zip(run["evaluations"], f1, strict=True)]
+    row["runs"][1]["scores"]["valid"] = {**row["runs"][1]["scores"]["valid"], "s_f1": 61.0}
+    text = page["tree_block"](made_up("pcfg-table1", [row]))
+    assert "| `g` | ptb | 53.5 | 53.0 | 1 of 2 | 60.0 ± 0.0 | 60.0 (seed 2) | 60.0 (seed 1) |" in text
 
 
 def test_pictures(page: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib")
+    reported = [chain(name, paper={"valid": 135.6}, runs=[]) for name in ("rank-hmm-14", "vl-hmm-15")]
     records = {
-        "hmm-table2": made_up("hmm-table2", [made_up_row("a", "ptb-text", {"valid": {}, "test": {}})]),
+        "hmm-table2": made_up("hmm-table2", [chain("a"), *reported]),
         "pcfg-figure6": made_up(
-            "pcfg-figure6", [grammar(config={"model.preterminals": size}) for size in (1000, 2000, 9000)]
+            "pcfg-figure6",
+            [
+                {**grammar(config={"model.preterminals": size}), "data": data}
+                for size in (1000, 2000)
+                for data in ("ptb", "wsj")
+            ],
         ),
     }
     for table, draw in page["DRAWN"].items():

@@ -36,7 +36,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     [
         ("hmm-table2", "recipe-xavier", ["valid", "test"]),
         ("hmm-table3", "states-12", ["valid", "test"]),
-        ("pcfg-table1", "rank-pcfg-likelihood", ["valid", "test", "all", "held-out", "text-test"]),
+        ("pcfg-table1", "rank-pcfg-code", ["valid", "test", "all", "held-out", "text-test"]),
         ("pcfg-figure6", "preterminals-1000", ["valid", "test", "all", "held-out", "text-test"]),
     ],
 )
@@ -130,6 +130,11 @@ def test_what_is_finished_is_skipped_and_keeps_its_best_checkpoint(
     assert again.record["rows"] == before["rows"]  # the row that was not asked for too
 
 
+def test_toy_rows_plan_one_seed(tmp_path: Path) -> None:
+    [row] = run_table(request(tmp_path, "hmm-table3", "states-12")).record["rows"]
+    assert (row["planned_seeds"], [run["seed"] for run in row["runs"]]) == ([1], [1])
+
+
 def test_seeds_and_their_statistics(tmp_path: Path) -> None:
     [row] = run_table(request(tmp_path, "hmm-table3", "states-12", seeds=(3, 12))).record["rows"]
     assert [run["seed"] for run in row["runs"]] == [3, 12]
@@ -198,7 +203,47 @@ class TestRealData:
         assert [job.data for job in plan(asked).jobs] == ["synthetic"]
         dataset("craft", raw(tmp_path / "raw"), asked.prepared, 0)
         found = plan(asked)
-        assert ([job.data for job in found.jobs], found.left_out) == (["craft"], ["ptb is not prepared; give --data"])
+        assert ([job.data for job in found.jobs], found.left_out) == (
+            ["craft"],
+            ["experiment: ptb is not prepared; give --data."],
+        )
+
+    def test_data_sets_by_name(self, tmp_path: Path) -> None:
+        asked = request(
+            tmp_path / "out", "pcfg-table1", "n-pcfg", "rank-pcfg-rate", folder=raw(tmp_path / "raw"), quick=False
+        )
+
+        def planned(*on: str, **options: Any) -> list[tuple[str, str]]:
+            return [(job.data, job.row.name) for job in plan(replace(asked, on=on, **options)).jobs]
+
+        assert planned("craft") == [("craft", "n-pcfg")]
+        assert planned("craft", "ptb") == planned() == [("ptb", "n-pcfg"), ("ptb", "rank-pcfg-rate"), *planned("craft")]
+        assert planned("craft", quick=True) == [("synthetic", "n-pcfg")]
+        folder = treebank(tmp_path / "wsj", *range(2, 24))
+        rows = [("wsj", "n-pcfg"), ("wsj", "rank-pcfg-rate")]
+        assert planned("ptb", folder=folder) == planned("wsj", folder=folder) == rows
+
+    def test_a_data_set_that_is_asked_for_is_not_left_out(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        asked = request(tmp_path / "out", "pcfg-table1", "n-pcfg", folder=folder, on=("ptb", "craft"), quick=False)
+        (folder / "trees" / "craft.dev.mrg").unlink()
+        with pytest.raises(RankspaceError, match=r"craft needs trees/craft\.dev\.mrg, which is not there"):
+            plan(asked)
+        found = plan(replace(asked, on=("ptb",)))
+        assert ([job.data for job in found.jobs], found.left_out) == (["ptb"], [])
+        dataset("ptb", folder, asked.prepared, 0)
+        with pytest.raises(RankspaceError) as error:
+            plan(replace(asked, folder=None))
+        assert str(error.value) == "experiment: craft is not prepared; give --data."
+
+    @pytest.mark.parametrize(
+        ("on", "rows", "known"), [("wsj", ("n-pcfg",), "ptb, craft"), ("craft", ("rank-pcfg-rate",), "ptb")]
+    )
+    def test_data_sets_that_no_row_is_on(self, tmp_path: Path, on: str, rows: tuple[str, ...], known: str) -> None:
+        asked = request(tmp_path / "out", "pcfg-table1", *rows, folder=raw(tmp_path / "raw"), on=(on,), quick=False)
+        with pytest.raises(RankspaceError) as error:
+            plan(asked)
+        assert str(error.value) == f"experiment: no row asked for of pcfg-table1 is on {on!r}; they are on {known}."
 
     def test_a_run_goes_on_where_the_data_have_moved(self, tmp_path: Path) -> None:
         folder = raw(tmp_path / "raw")

@@ -179,6 +179,22 @@ class TestUnitingRecords:
             self.merged(record, other)
         assert str(caught.value) == message
 
+    def test_options_that_a_record_does_not_know_have_their_defaults(self, tmp_path: Path) -> None:
+        record = run_table(request(tmp_path, rows=("states-12",))).record
+        older = json.loads(json.dumps(record))
+        del older["rows"][0]["config"]["model.initial"]
+        assert self.merged(older, record)["rows"] == self.merged(record)["rows"]
+        older["rows"][0]["config"]["model.initial"] = "normal"
+        with pytest.raises(SystemExit, match="different configurations"):
+            self.merged(older, record)
+
+    def test_runs_of_a_model_that_has_changed_are_left_out(self, tmp_path: Path) -> None:
+        record = run_table(request(tmp_path, rows=("states-12",), seeds=(1,))).record
+        former = json.loads(json.dumps(record))
+        former["rows"][0] |= {"weights": 1, "runs": [{**record["rows"][0]["runs"][0], "seed": 2}]}
+        [row] = self.merged(former, record)["rows"]
+        assert (row["weights"], [run["seed"] for run in row["runs"]]) == (record["rows"][0]["weights"], [1])
+
     def test_notes_are_kept(self, tmp_path: Path) -> None:
         record = run_table(request(tmp_path, rows=("states-12",)), minutes=1e-6).record
         assert self.merged({**record, "note": "One."}, {**record, "note": "Two."}, record)["note"].startswith(

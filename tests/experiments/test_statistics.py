@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rankspace.experiments.statistics import has_collapsed, minutes_to, of_runs, spread
+from rankspace.experiments.statistics import has_collapsed, minutes_to, of_runs, spread, without_trees
 
 
 def run(s_f1: float, perplexity: float | str = 100.0, state: str = "finished") -> dict[str, Any]:
@@ -55,3 +55,39 @@ def test_of_runs() -> None:
         3,
     )
     assert of_runs(runs, None)["minutes_to"] is None
+
+
+def test_the_fastest_run_and_its_load() -> None:
+    runs = [{**run(50.0), "seconds": 90.0}, {**run(50.0), "seconds": 60.0, "sharing": 3}, run(50.0, state="failed")]
+    assert of_runs(runs, None)["fastest"] == {"minutes": 1.0, "sharing": 3}
+    assert of_runs(runs[:1], None)["fastest"] == {"minutes": 1.5, "sharing": None}
+    assert of_runs(runs[2:], None)["fastest"] is None
+
+
+class TestChoosingWithoutTrees:
+    def run(self, seed: int, f1: list[float], perplexity: list[float], held_out: float | None) -> dict[str, Any]:
+        """A run whose S-F1 on the test split is its seed; each evaluation is a pair."""
+        evaluations = [{"f1": one, "perplexity": other} for one, other in zip(f1, perplexity, strict=True)]
+        scores = {"valid": {"s_f1": max(f1), "perplexity": min(perplexity)}, "test": {"s_f1": float(seed)}}
+        if held_out is not None:
+            scores["held-out"] = {"perplexity": held_out}
+        return {"seed": seed, "state": "finished", "evaluations": evaluations, "scores": scores}
+
+    def test_by_hand(self) -> None:
+        runs = [self.run(1, [50.0, 60.0], [200.0, 150.0], 90.0), self.run(2, [52.0, 40.0], [180.0, 140.0], 80.0)]
+        assert without_trees(runs) == {
+            "num": 2,
+            "num_same": 1,
+            "valid": {"s_f1": 56.0, "perplexity": 50.0},
+            "test": {"s_f1": {"seed": 1, "s_f1": 1.0}, "perplexity": {"seed": 2, "s_f1": 2.0}},
+        }
+
+    def test_without_held_out_text_the_validation_split_counts(self) -> None:
+        runs = [self.run(1, [50.0], [100.0], None), self.run(2, [51.0], [200.0], None)]
+        found = without_trees(runs)
+        assert found is not None
+        assert [each["seed"] for each in found["test"].values()] == [2, 1]
+
+    def test_runs_without_trees(self) -> None:
+        assert without_trees([run(50.0)]) is None
+        assert without_trees([]) is None

@@ -61,7 +61,7 @@ app.command(cls=Command)(info)
 app.add_typer(fgg.app, name="fgg")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
-app.command(cls=Command, no_args_is_help=True)(experiment)
+app.command(cls=Command)(experiment)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

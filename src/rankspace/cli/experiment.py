@@ -1,14 +1,19 @@
 """`rankspace experiment`: a table of the paper, row by row, as far as the time goes."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
 from rankspace.cli.run_options import AsJson, Device, DeviceName, Quiet, device_name, notify, seeds_of
 from rankspace.errors import RankspaceError
+
+if TYPE_CHECKING:
+    from rankspace.experiments import Row
+    from rankspace.experiments.jobs import Job, Request
 
 
 def experiment(
@@ -17,6 +22,7 @@ def experiment(
         float | None, typer.Option(metavar="M", help="Stop after so many; the same command goes on.")
     ] = None,
     rows: Annotated[str | None, typer.Option(metavar="A,B", help="These rows alone; --list shows them.")] = None,
+    on: Annotated[str | None, typer.Option(metavar="A,B", help="These data sets alone; --list shows them.")] = None,
     seeds: Annotated[str | None, typer.Option(metavar="1,2", help="In place of the seeds of the rows.")] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Raw files, or WSJ sections; none: synthetic sentences.")
@@ -35,20 +41,24 @@ def experiment(
 ) -> None:
     """Run an experiment of the paper and write its record: all seeds, all epochs, all scores.
 
-    Each seed of each row is a run in the output folder. Finished runs are skipped, and stopped ones go on.
+    Each seed of each row is a run in the output folder. Finished runs are skipped, and stopped ones go on; --list
+    tells how many are done there.
 
     Examples:
 
-    rankspace experiment --list
+    rankspace experiment --list -o out
+
+    rankspace experiment hmm-table2 --list
 
     rankspace experiment hmm-table2 --quick -o trial
 
     rankspace experiment hmm-table2 --data data --minutes 10 --rows rank-hmm-14,recipe-14 --seeds 1
 
-    rankspace experiment pcfg-table1 --data data --rows rank-pcfg --jobs 3
+    rankspace experiment pcfg-table1 --data data --rows rank-pcfg --on craft --jobs 3
     """
-    if show:
-        _list(name, as_json)
+    of_runs = (minutes, rows, on, seeds, data)
+    if show or (name is None and not quick and jobs == 1 and not any(given is not None for given in of_runs)):
+        _list(name, output, quick, as_json)
         return
     if name is None:
         raise RankspaceError("experiment: there is no table; give the NAME of one, as --list shows them.")
@@ -60,14 +70,17 @@ def experiment(
         raise RankspaceError(f"experiment: --jobs is {jobs}; give 1 or more.")
     from rankspace.experiments.jobs import Request, plan
 
-    chosen = tuple(part.strip() for part in rows.split(",")) if rows is not None else ()
     numbers = tuple(seeds_of("experiment", seeds)) if seeds is not None else ()
-    request = Request(name, output, data, chosen, numbers, quick)
+    request = Request(name, output, data, _parts(rows), _parts(on), numbers, quick)
     plan(request)  # tells mistakes before torch is imported, which takes seconds
     _report(_run(request, device_name("experiment", device), minutes, jobs, quiet), request, as_json, quiet)
 
 
-def _run(request: Any, device: str, minutes: float | None, jobs: int, quiet: bool) -> Any:
+def _parts(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text is not None else ()
+
+
+def _run(request: "Request", device: str, minutes: float | None, jobs: int, quiet: bool) -> Any:
     from rankspace.experiments.runner import run_table
     from rankspace.training import InterruptionError
     from rankspace.training.progress import make_display
@@ -87,7 +100,7 @@ def _run(request: Any, device: str, minutes: float | None, jobs: int, quiet: boo
         raise typer.Exit(stopped.exit_code) from None
 
 
-def _report(found: Any, request: Any, as_json: bool, quiet: bool) -> None:
+def _report(found: Any, request: "Request", as_json: bool, quiet: bool) -> None:
     if not found.is_complete:
         notify(f"{found.num_done} of {found.num_jobs} runs are done; go on with the same command", quiet)
     if as_json:
@@ -101,13 +114,20 @@ def _report(found: Any, request: Any, as_json: bool, quiet: bool) -> None:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     found = row["statistics"]
-    splits = found["splits"]
-    figures = [
-        _spread(splits.get(split, {}).get(figure)) for figure in ("perplexity", "s_f1") for split in ("valid", "test")
-    ]
-    seeds = f"{found['num']} of {len(row['planned_seeds'])}"
-    seeds += f", {found['num_failed']} failed" if found["num_failed"] else ""
+    figures = [_figure(row, split, figure) for figure in ("perplexity", "s_f1") for split in ("valid", "test")]
+    num_seeds = len({*row["planned_seeds"], *(run["seed"] for run in row["runs"])})
+    seeds = _with_failed(f"{found['num']} of {num_seeds}", found["num_failed"])
     return [row["name"], row["data"], seeds, *figures, _spread(found["minutes"])]
+
+
+def _figure(row: dict[str, Any], split: str, name: str) -> str:
+    """Over the seeds of a row; those with an infinite figure have no part in the mean, and are counted."""
+    figures = [run["scores"].get(split, {}).get(name) for run in row["runs"]]
+    num_infinite = sum(each is not None and not math.isfinite(float(each)) for each in figures)
+    found = row["statistics"]["splits"].get(split, {}).get(name)
+    if not num_infinite:
+        return _spread(found)
+    return (f"{_spread(found)}, " if found else "") + f"{num_infinite} infinite"
 
 
 def _spread(found: dict[str, Any] | None) -> str:
@@ -116,24 +136,49 @@ def _spread(found: dict[str, Any] | None) -> str:
     return f"{found['mean']:.2f}" + (f" +- {found['deviation']:.2f}" if found["num"] > 1 else "")
 
 
-def _list(name: str | None, as_json: bool) -> None:
-    from rankspace.experiments import load_table, table_names
+def _with_failed(text: str, num_failed: int) -> str:
+    return f"{text}, {num_failed} failed" if num_failed else text
 
-    tables = [load_table(each) for each in ([name] if name is not None else table_names())]
+
+def _list(name: str | None, output: Path, quick: bool, as_json: bool) -> None:
+    """The tables, or the rows of one; with the runs that are done where there is an output folder."""
+    from rankspace.experiments import table_names
+    from rankspace.experiments.jobs import Request
+
+    requests = [Request(each, output, quick=quick) for each in ([name] if name is not None else table_names())]
+    found = {request.name: _listed_rows(request) for request in requests}
+    done = [f"done in {output}"] if output.is_dir() else []
     if as_json:
-        print_json({table.name: [_about(row) for row in table.rows] for table in tables})
+        print_json(found)
     elif name is None:
-        print_table(["table", "rows", ""], [[table.name, str(len(table.rows)), table.title] for table in tables])
+        cells = [_table_cells(request, found[request.name], bool(done)) for request in requests]
+        print_table(["table", "rows", "runs", *done, ""], cells)
     else:
-        rows = [_about(row) for table in tables for row in table.rows]
-        cells = [[row["name"], row["title"], ", ".join(row["data"]), _listed(row["seeds"])] for row in rows]
-        print_table(["row", "", "data", "seeds"], cells)
+        print_table(["row", "", "data", "seeds", *done], [_row_cells(row, bool(done)) for row in found[name]])
 
 
-def _about(row: Any) -> dict[str, Any]:
+def _listed_rows(request: "Request") -> list[dict[str, Any]]:
+    """What each row of a table is, and how many of its runs are finished and failed."""
+    from rankspace.experiments.jobs import begun
+
+    runs = begun(request)
+    return [_about(row, [job for job in runs if job.row.name == row.name]) for row in request.table().rows]
+
+
+def _about(row: "Row", runs: "Sequence[Job]") -> dict[str, Any]:
     names = ("name", "title", "about", "extends", "ablation_of", "changes", "data", "seeds", "paper", "reproduction")
-    return {name: getattr(row, name) for name in names}
+    ends = [entry for job in runs if (entry := job.entry) is not None]
+    num_failed = sum("failed" in entry for entry in ends)
+    return {name: getattr(row, name) for name in names} | {"done": len(ends) - num_failed, "failed": num_failed}
 
 
-def _listed(seeds: tuple[int, ...]) -> str:
-    return ",".join(map(str, seeds))
+def _row_cells(row: dict[str, Any], has_done: bool) -> list[str]:
+    seeds = ",".join(map(str, row["seeds"]))
+    done = [_with_failed(str(row["done"]), row["failed"])] if has_done else []
+    return [row["name"], row["title"], ", ".join(row["data"]), seeds, *done]
+
+
+def _table_cells(request: "Request", rows: list[dict[str, Any]], has_done: bool) -> list[str]:
+    num_runs = sum(len(row["seeds"]) * (1 if request.quick else len(row["data"])) for row in rows)
+    done = _with_failed(str(sum(row["done"] for row in rows)), sum(row["failed"] for row in rows))
+    return [request.name, str(len(rows)), str(num_runs), *([done] if has_done else []), request.table().title]

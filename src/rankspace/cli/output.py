@@ -6,12 +6,16 @@ JSON has no infinities: a number that is not finite is written as the string "in
 
 import json
 import math
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
+
+UNFOLDED = 10_000  # columns, more than any line has
 
 
 def working(step: str) -> "Status":
@@ -83,9 +87,12 @@ def exponential(log_value: float) -> str:
 
 
 def _console() -> "Console":
+    """Of stdout. What does not go to a terminal is not folded, unless COLUMNS says how wide it may be: a line is a line
+    to the program that reads it."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, emoji=False)
+    is_seen = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(markup=False, highlight=False, emoji=False, width=None if is_seen else UNFOLDED)
 
 
 def _plain(value: Any) -> Any:

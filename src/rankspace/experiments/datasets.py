@@ -3,7 +3,7 @@
 ptb-text    lm/ptb/ptb.{train,valid,test}.txt: the language-model text, with <eos>
 ptb         trains on that text and is scored on trees/nltk_ptb_sample.mrg: valid, test, and all of it; `held-out` and
             `text-test` are the valid and test text, without trees
-wsj         in place of ptb where the folder holds sections 02-21, 22 and 23 of the Penn Treebank
+wsj         in place of ptb where the folder holds all sections from 02 to 23 of the Penn Treebank
 craft       trees/craft.{train,dev,test}.mrg
 craft-text  the same with <eos>, for chains
 synthetic   in place of any of them where there is no folder; with the splits of ptb
@@ -11,6 +11,7 @@ synthetic   in place of any of them where there is no folder; with the splits of
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from rankspace.data import PRESETS, Corpus, Gold, PreparedData, find_sources, load_prepared, prepare, save_prepared
 from rankspace.data.preparation import make_card
-from rankspace.data.sources import Source, treebank_sections
+from rankspace.data.sources import SECTIONS, treebank_sections
 from rankspace.errors import RankspaceError
 from rankspace.training.data_source import SYNTHETIC, load_data
 
@@ -52,15 +53,38 @@ def name_of(wanted: str, folder: Path | None, prepared: Path) -> str:
         return SYNTHETIC
     if not folder.is_dir():
         raise RankspaceError(f"experiment: {folder}: there is no such folder; give that of the raw files.")
-    if wanted == PTB and list(treebank_sections(folder)):
+    if wanted == PTB and _has_sections(folder):
         return WSJ
-    missing = [file for file in FILES[wanted] if _place(folder, file) is None]
-    if missing:
+    if missing := [file for file in FILES[wanted] if _place(folder, file) is None]:
+        are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        sections = " give a folder of sections 02 to 23 of the treebank," if wanted == PTB else ""
         raise RankspaceError(
-            f"experiment: {folder}: {wanted} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} "
-            f"not there; add {'it' if len(missing) == 1 else 'them'}, or leave out --data for synthetic sentences."
+            f"experiment: {folder}: {wanted} needs {', '.join(missing)}, which {are} not there; add {them},{sections} "
+            f"or leave out --data for synthetic sentences."
         )
     return wanted
+
+
+def _has_sections(folder: Path) -> bool:
+    """Whether a folder has the Penn Treebank. Raises RankspaceError if it has a part of it."""
+    files = [file for source in treebank_sections(folder) for file in source.files]
+    there = {part for file in files for part in file.relative_to(folder).parts}
+    missing = [number for numbers in SECTIONS.values() for number in numbers if f"{number:02}" not in there]
+    if files and missing:
+        raise RankspaceError(
+            f"experiment: {folder}: has sections of the treebank but not {_listed(missing)}; give the folder above all "
+            f"from 02 to 23, or train on a part by rankspace data prepare --preset ptb and rankspace train."
+        )
+    return bool(files)
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    """03-21, 23."""
+    found = []
+    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        own = [number for _, number in group]
+        found.append(f"{own[0]:02}" if len(own) == 1 else f"{own[0]:02}-{own[-1]:02}")
+    return ", ".join(found)
 
 
 def dataset(name: str, folder: Path | None, prepared: Path, num_synthetic: int) -> Dataset:
@@ -78,25 +102,13 @@ def dataset(name: str, folder: Path | None, prepared: Path, num_synthetic: int) 
 
 def _read(name: str, folder: Path, prepared: Path) -> PreparedData:
     if name == WSJ:
-        return _sections(folder)
+        return prepare(list(treebank_sections(folder)), PRESETS["ptb"].preprocessing, preset="ptb")
     if name == PTB:
         return _scored_text(folder, prepared)
     preset = "ptb-lm" if name == PTB_TEXT else CRAFT
     preprocessing = replace(PRESETS[preset].preprocessing, eos=name != CRAFT)
     files = [f"{split}={_place(folder, file)}" for split, file in zip(SPLITS, FILES[name], strict=True)]
     return prepare(find_sources(files), preprocessing, preset=preset)
-
-
-def _sections(folder: Path) -> PreparedData:
-    """Sections of the Penn Treebank. Raises RankspaceError where those of a split are not there."""
-    found: list[Source] = list(treebank_sections(folder))
-    if lacking := [split for split in SPLITS if split not in {source.split for source in found}]:
-        sections = {"train": "02-21", "valid": "22", "test": "23"}
-        raise RankspaceError(
-            f"experiment: {folder}: has no section {', '.join(sections[split] for split in lacking)} of the treebank; "
-            f"give the folder above all sections."
-        )
-    return prepare(found, PRESETS["ptb"].preprocessing, preset="ptb")
 
 
 def _scored_text(folder: Path, prepared: Path) -> PreparedData:

@@ -1,7 +1,7 @@
 """Which runs a request asks for, and how far each of them is, by what its folder says."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ class Request:
     output: Path
     folder: Path | None = None  # of raw data
     rows: tuple[str, ...] = ()  # none: all
+    on: tuple[str, ...] = ()  # data sets, as rows name them or as they are there; none: all
     seeds: tuple[int, ...] = ()  # none: those of the rows
     quick: bool = False
 
@@ -43,7 +44,9 @@ class Request:
         return self.place / f"experiment-{self.name}.json"
 
     def table(self) -> Table:
-        return load_table(self.name)
+        """With toy rows if they are asked for."""
+        found = load_table(self.name)
+        return replace(found, rows=tuple(map(toy_row, found.rows))) if self.quick else found
 
 
 class Job(NamedTuple):
@@ -75,12 +78,11 @@ class Plan(NamedTuple):
 def plan(request: Request) -> Plan:
     """The jobs of a request: data sets one after the other, their rows in the order of the table, then seeds.
 
-    A data set that is not there is left out if there is another. Raises RankspaceError if there is none, and for rows
-    that do not exist.
+    A data set that is not there is left out if there is another and none is asked for by name. Raises RankspaceError
+    otherwise, and for rows and data sets that do not exist.
     """
-    table = request.table()
-    rows = [toy_row(row) if request.quick else row for row in table.chosen(list(request.rows))]
-    names, left_out = _names(request, dict.fromkeys(data for row in rows for data in row.data))
+    rows = request.table().chosen(list(request.rows))
+    names, left_out = _names(request, list(dict.fromkeys(data for row in rows for data in row.data)))
     jobs: dict[Path, Job] = {}
     for each, name in names.items():
         for row in rows:
@@ -89,25 +91,38 @@ def plan(request: Request) -> Plan:
     return Plan(list(jobs.values()), left_out)
 
 
-def _names(request: Request, wanted: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """What there is for each data set that rows name, and a line for each that is left out.
+def _names(request: Request, known: list[str]) -> tuple[dict[str, str], list[str]]:
+    """What there is for each data set that is asked for, and a line for each that is left out."""
+    names, missing = _found(request, known)
+    for each in request.on or ([] if names else known):
+        if each in missing:
+            raise missing[each]
+        if each not in {*names, *names.values()}:
+            raise RankspaceError(
+                f"experiment: no row asked for of {request.name} is on {each!r}; they are on {', '.join(known)}."
+            )
+    if request.on:
+        return {each: name for each, name in names.items() if {each, name} & {*request.on}}, []
+    return names, [str(error) for error in missing.values()]
+
+
+def _found(request: Request, known: Iterable[str]) -> tuple[dict[str, str], dict[str, RankspaceError]]:
+    """What there is for each data set, and what is missing of the others.
 
     Sentences are synthetic only where there is nothing else.
     """
     names: dict[str, str] = {}
-    problems: list[RankspaceError] = []
-    for each in wanted:
+    missing: dict[str, RankspaceError] = {}
+    for each in known:
         try:
             names[each] = SYNTHETIC if request.quick else name_of(each, request.folder, request.prepared)
         except RankspaceError as error:
-            problems.append(error)
-    if not names:
-        raise problems[0]
-    lines = [str(error) for error in problems]
-    if set(names.values()) != {SYNTHETIC}:
-        lines += [f"{each} is not prepared; give --data" for each, name in names.items() if name == SYNTHETIC]
-        names = {each: name for each, name in names.items() if name != SYNTHETIC}
-    return names, lines
+            missing[each] = error
+    if set(names.values()) > {SYNTHETIC}:
+        for each in [each for each, name in names.items() if name == SYNTHETIC]:
+            missing[each] = RankspaceError(f"experiment: {each} is not prepared; give --data.")
+            del names[each]
+    return names, missing
 
 
 def _of_row(request: Request, row: Row, data: str) -> list[Job]:

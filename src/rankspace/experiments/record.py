@@ -1,17 +1,19 @@
-"""The record of a table, one JSON object, made from the folders of its runs and nothing else."""
+"""The record of a table, one JSON object, made from the folders of its runs, and what the table plans beside it."""
 
 import datetime
 import json
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
 import torch
 
-from rankspace.experiments.datasets import SYNTHETIC_NOTE
+from rankspace.experiments.datasets import PTB, PTB_TEXT, SYNTHETIC_NOTE, WSJ
 from rankspace.experiments.jobs import SHARING, Job, Request, begun
 from rankspace.experiments.statistics import of_runs
-from rankspace.experiments.tables import Table
+from rankspace.experiments.tables import Row, Table
 from rankspace.files import whole_file
+from rankspace.models import create
 from rankspace.training import Config, RunDirectory
 from rankspace.training.config import config_from_text, flat
 from rankspace.training.data_source import SYNTHETIC
@@ -19,6 +21,7 @@ from rankspace.training.machine import environment
 from rankspace.training.run_directory import FINAL, TRAINING
 
 KEPT = ("step", "epoch", "elapsed", "perplexity", "f1", "corpus_f1", "num_impossible")  # of evaluations
+PENN = (PTB_TEXT, PTB, WSJ)  # the data that figures of others are of
 OF_THE_MACHINE = ("data.source", "run.track", "run.seed")  # options that are not the row's
 
 
@@ -37,41 +40,79 @@ def table_record(request: Request, device: str) -> dict[str, Any]:
     groups = groupby(begun(request), key=lambda job: (job.data, job.row.name))
     rows = [_row(table, list(jobs)) for _, jobs in groups]
     return {
-        "table": table.name,
-        "title": table.title,
+        **_heading(table),
         "quick": request.quick,
         "date": datetime.date.today().isoformat(),
         "environment": environment(torch.device(device)),
         "note": SYNTHETIC_NOTE if any(row["data"] == SYNTHETIC for row in rows) else "",
-        "peers": [{**peer, "minutes": peer["steps"] * peer["milliseconds"] / 60_000} for peer in table.peers],
         "data": _data(rows),
         "rows": [{name: value for name, value in row.items() if name != "card"} for row in rows],
     }
 
 
-def _row(table: Table, jobs: list[Job]) -> dict[str, Any]:
-    row, runs = jobs[0].row, [_run(job) for job in jobs]
-    first = RunDirectory.open(jobs[0].folder)
+def planned_record(table: Table, found: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A record with every row that the table plans, on each of its data sets, whether it has runs or not; synthetic
+    sentences are none of them. `found` is what has been made.
+
+    What the table says of itself and of its rows is as it says now. `weights_now`: the number of weights of the model
+    as it is, which is another than `weights` where runs had a model that has changed since; None without runs.
+    """
+    found = found or {"rows": [], "data": {}, "note": ""}
+    made = {(row["name"], row["data"]): row for row in found["rows"] if row["data"] != SYNTHETIC}
+    rows = []
+    for row in table.rows:
+        for data in dict.fromkeys([*row.data, *(data for name, data in made if name == row.name)]):
+            nothing: dict[str, Any] = {"config": options_of_row(row.config), "weights": None, "runs": []}
+            entry = row_entry(table, row, data, made.get((row.name, data), nothing))
+            rows.append({**entry, "weights_now": _weights_now(entry, found["data"][data]) if entry["runs"] else None})
+    return {**found, **_heading(table), "rows": rows}
+
+
+def _heading(table: Table) -> dict[str, Any]:
+    """What a record says of its table."""
+    peers = [{**peer, "minutes": peer["steps"] * peer["milliseconds"] / 60_000} for peer in table.peers]
+    return {"table": table.name, "title": table.title, "peers": peers}
+
+
+def row_entry(table: Table, row: Row, data: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a record: what the table says of it, and what is `found`: its config, weights and runs."""
     return {
         "name": row.name,
         "title": row.title,
         "about": row.about,
-        "data": jobs[0].data,
+        "data": data,
         "ablation_of": row.ablation_of,
-        "paper": row.paper,
-        "reproduction": row.reproduction,
-        "config": options_of_row(config_from_text(first.config, str(first.path))),
-        "weights": first.card["model"]["weights"],
+        "paper": row.paper if data in PENN else {},
+        "reproduction": row.reproduction if data in PENN else {},
+        **{name: found[name] for name in ("config", "weights", "runs")},
         "planned_seeds": list(row.seeds),
-        "runs": runs,
-        "statistics": of_runs(runs, table.target_of(row)),
-        "card": first.card["data"],
+        "statistics": of_runs(found["runs"], table.target_of(row)),
     }
+
+
+def _row(table: Table, jobs: list[Job]) -> dict[str, Any]:
+    first = RunDirectory.open(jobs[0].folder)
+    config = options_of_row(config_from_text(first.config, str(first.path)))
+    found = {"config": config, "weights": first.card["model"]["weights"], "runs": [_run(job) for job in jobs]}
+    return {**row_entry(table, jobs[0].row, jobs[0].data, found), "card": first.card["data"]}
 
 
 def options_of_row(config: Config) -> dict[str, Any]:
     """The options of a run that are those of its row, by section.key."""
     return {key: value for key, value in flat(config).items() if key not in OF_THE_MACHINE}
+
+
+def complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a row of a record; those that there were not when it was made have their defaults."""
+    return options_of_row(Config().changed(config))
+
+
+def _weights_now(row: Mapping[str, Any], card: Mapping[str, Any]) -> int:
+    """How many weights the model of a row has as it is, with the words of its data. Nothing is allocated."""
+    sizes = {key.removeprefix("model."): value for key, value in row["config"].items() if key.startswith("model.")}
+    with torch.device("meta"):
+        model = create(sizes.pop("name"), vocabulary=card["vocabulary"]["num_words"], **sizes)
+    return model.num_weights
 
 
 def _run(job: Job) -> dict[str, Any]:

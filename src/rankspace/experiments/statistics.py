@@ -1,4 +1,4 @@
-"""Figures of a row over its seeds."""
+"""Figures of a row over its seeds, and of what choosing without trees would have given."""
 
 import math
 import statistics
@@ -14,8 +14,9 @@ Run = Mapping[str, Any]
 def of_runs(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
     """Statistics of the finished runs: of each figure on each split, of minutes, and how many collapsed or failed.
 
-    A run has collapsed on a split if its S-F1 is below that of right-branching trees. minutes_to: of training, until an
-    evaluation had a perplexity of at most `target`; `num` of the runs got there.
+    A run has collapsed on a split if its S-F1 is below that of right-branching trees. minutes_to: until an evaluation
+    with a perplexity of at most `target` was done; `num` of the runs got there. fastest: the run that took least time,
+    and how many its command had on the device at once, None where that was not recorded.
     """
     done = [run for run in runs if run["state"] == "finished"]
     splits = dict.fromkeys(split for run in done for split in run["scores"])
@@ -27,11 +28,12 @@ def of_runs(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
         },
         "minutes": spread([run["seconds"] / 60 for run in done], lower=True),
         "minutes_to": _minutes_to(done, target),
+        "fastest": _fastest(done),
     }
 
 
 def spread(values: Sequence[float], *, lower: bool) -> dict[str, Any] | None:
-    """Mean, standard deviation (of one value 0), best, worst and how many; None of none."""
+    """Mean, sample standard deviation (of one value 0), best, worst and how many; None of none."""
     if not values:
         return None
     ends = sorted(values, reverse=not lower)
@@ -51,10 +53,60 @@ def has_collapsed(scores: Run) -> bool:
 
 
 def minutes_to(run: Run, target: float) -> float | None:
-    """Minutes of training before the first evaluation with at most a perplexity."""
+    """Minutes until the first evaluation with at most a perplexity was done, with what evaluating and saving took."""
     reached = (each["elapsed"] for each in run["evaluations"] if float(each["perplexity"]) <= target)
     seconds = next(reached, None)
     return None if seconds is None else seconds / 60
+
+
+def figure(row: Mapping[str, Any], split: str, name: str) -> dict[str, Any] | None:
+    """The spread of a figure of a row of a record; None where no run has it."""
+    found: dict[str, Any] | None = row["statistics"]["splits"].get(split, {}).get(name)
+    return found
+
+
+def without_trees(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """What choosing by perplexity gives beside choosing by S-F1; None where no run was evaluated on trees.
+
+    valid: S-F1 of the validation split, mean over runs, of the checkpoint that is best there by either measure; for
+    num_same of the runs it is one and the same. test: S-F1 of the test split of one seed, that with the best S-F1 of
+    the validation split or that with the lowest perplexity of held-out text (the validation split itself, where there
+    is no other), both at the checkpoint that S-F1 chose, for no other has been scored there.
+    """
+    done = [run for run in runs if run["state"] == "finished" and all("f1" in each for each in run["evaluations"])]
+    if not done:
+        return None
+    pairs = [(max(run["evaluations"], key=_f1), min(run["evaluations"], key=_perplexity)) for run in done]
+    by_trees = max(done, key=lambda run: float(run["scores"]["valid"]["s_f1"]))
+    by_text = min(done, key=lambda run: _perplexity(run["scores"].get("held-out", run["scores"]["valid"])))
+    return {
+        "num": len(done),
+        "num_same": sum(one is other for one, other in pairs),
+        "valid": {
+            "s_f1": statistics.fmean(_f1(one) for one, _ in pairs),
+            "perplexity": statistics.fmean(_f1(other) for _, other in pairs),
+        },
+        "test": {"s_f1": _of_test(by_trees), "perplexity": _of_test(by_text)},
+    }
+
+
+def _of_test(run: Run) -> dict[str, Any]:
+    return {"seed": run["seed"], "s_f1": run["scores"]["test"]["s_f1"]}
+
+
+def _f1(evaluation: Run) -> float:
+    return float(evaluation["f1"])
+
+
+def _perplexity(evaluation: Run) -> float:
+    return float(evaluation["perplexity"])
+
+
+def _fastest(runs: Sequence[Run]) -> dict[str, Any] | None:
+    if not runs:
+        return None
+    run = min(runs, key=lambda each: float(each["seconds"]))
+    return {"minutes": run["seconds"] / 60, "sharing": run.get("sharing")}
 
 
 def _of_split(scores: Sequence[Run]) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""Cells of the tables of a page, from rows of a record as `planned_record` gives them; nothing known is empty text."""
+
+from typing import Any
+
+from rankspace.experiments.statistics import figure
+
+
+def title(row: dict[str, Any]) -> str:
+    whole = row["ablation_of"]
+    name = f"`{row['name']}`{f', of `{whole}`' if whole else ''}"
+    return f"{row['title']} ({name}){', *former model*' if is_former(row) else ''}"
+
+
+def is_former(row: dict[str, Any]) -> bool:
+    return bool(row["runs"]) and row["weights"] != row["weights_now"]
+
+
+def source(row: dict[str, Any]) -> str:
+    """Who reports the figures of a row."""
+    return str(row["paper"].get("source", "the paper")) if row["paper"] else ""
+
+
+def main_figure(row: dict[str, Any], found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "not finished" if row["runs"] else "not run yet"
+    return f"**{spread(found)}**"
+
+
+def change(row: dict[str, Any], whole: dict[str, Any] | None) -> str:
+    """Of perplexity on the validation split, against the row that this one is an ablation of."""
+    own, others = (each and figure(each, "valid", "perplexity") for each in (row, whole))
+    return f"{own['mean'] - others['mean']:+.1f}" if own and others else ""
+
+
+def seeds(row: dict[str, Any]) -> str:
+    return f"{row['statistics']['num']} of {len(row['planned_seeds'])}"
+
+
+def minutes(row: dict[str, Any]) -> list[str]:
+    """Of the fastest run, and how many its command had on the device at once."""
+    fastest = row["statistics"]["fastest"]
+    return [f"{fastest['minutes']:.1f}", str(fastest["sharing"] or "?")] if fastest else ["", ""]
+
+
+def time_to(row: dict[str, Any]) -> str:
+    """Minutes of the run that was first at a perplexity of the validation split, and how many got there."""
+    found, num = row["statistics"]["minutes_to"], row["statistics"]["num"]
+    if found is None or not num:
+        return ""
+    reached = f"{found['best']:.1f} ({found['num']} of {num})" if found["num"] else "not reached"
+    return f"{found['perplexity']:g}: {reached}"
+
+
+def both(row: dict[str, Any]) -> str:
+    return " / ".join(spread(figure(row, split, "perplexity")) for split in ("valid", "test"))
+
+
+def reported(given: dict[str, Any]) -> str:
+    if "s_f1" not in given:
+        return ""
+    deviation = f" ± {given['deviation']:.1f}" if "deviation" in given else ""
+    return number(given["s_f1"]) + deviation + (f" ({given['num']} runs)" if "num" in given else "")
+
+
+def spread(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    return f"{found['mean']:.1f}" + (f" ± {found['deviation']:.1f}" if found["num"] > 1 else "")
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
