@@ -78,7 +78,12 @@ def test_whole_numbers_will_do_for_others() -> None:
         ("run.clip", 1, "there is no key run.clip; did you mean optimiser.clip?"),
         ("seed", 1, "there is no key seed; did you mean run.seed?"),
         ("model.rnk", 1, "there is no key model.rnk; did you mean model.rank?"),
-        ("model.eos", 1, "there is no key model.eos; did you mean model.size?"),
+        (
+            "model.eos",
+            1,
+            "there is no key model.eos; there are model.name, model.nonterminals, model.preterminals, model.rank, "
+            "model.size, model.start, model.initial, model.networks.",
+        ),
         ("optimiser.learning_rate", 0, "optimiser.learning_rate is 0.0; give more than 0."),
         ("optimiser.learning_rate", "fast", "optimiser.learning_rate is 'fast'; give a number."),
         ("optimiser.beta1", 1.0, "optimiser.beta1 is 1.0; give at least 0 and less than 1."),

@@ -60,12 +60,13 @@ def default_of(entry: "Field[Any]") -> Value:
 
 
 def unknown_key(where: str, key: str, known: list[str]) -> RankspaceError:
-    """The error for a key that does not exist, with the nearest that does."""
-    close = difflib.get_close_matches(key, known, 1)
-    if not close:  # the right name in the wrong section, or none
-        last = key.rpartition(".")[2]
-        close = [other for other in known if other.rpartition(".")[2] == last][:1]
-    remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}."
+    """The error for a key that does not exist, with the nearest that does: in its section, or its name in another."""
+    section, _, name = key.rpartition(".")
+    own = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == section}
+    close = [own[each] for each in difflib.get_close_matches(name, own, 1)]
+    close += [other for other in known if other.rpartition(".")[2] == name]
+    close += [] if own else difflib.get_close_matches(key, known, 1)
+    remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(own.values() or known)}."
     return RankspaceError(f"{where}: there is no key {key}; {remedy}")
 
 
