@@ -17,6 +17,7 @@ from rankspace.models.networks import (
     kept_rows,
     log_softmax_dropped,
 )
+from rankspace.training import synthetic_data
 
 SIZES = {"vocabulary": 7, "size": 6}
 
@@ -259,6 +260,23 @@ def test_features_begin_with_ranks_that_are_unlike_and_equally_likely(states: in
         of_ranks = model().parameters["log_state_to_rank"].exp()
     assert effective(of_ranks.mean(0)) > 0.98 * rank
     assert float((of_ranks - of_ranks.mean(0)).abs().mean()) > 0.05 / rank
+
+
+def test_training_leaves_many_ranks_in_use() -> None:
+    """With networks before its features, whose outputs share a large mean, the model is down to six of 32 ranks here:
+    those that begin likelier draw more states to them, and are likelier still."""
+    torch.manual_seed(0)
+    sentences = synthetic_data(600, max_length=15)["train"]
+    model = create("lhmm", vocabulary=len(sentences.vocabulary), states=64, rank=32, size=64)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for numbers in torch.randint(len(sentences), (120, 32)).tolist():
+        chosen = [torch.tensor(sentences[number]) for number in numbers]
+        words, lengths = torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True), [len(each) for each in chosen]
+        optimiser.zero_grad()
+        (model.loss(words, lengths).sum() / sum(lengths)).backward()
+        optimiser.step()
+    with torch.no_grad():
+        assert effective(model().parameters["log_state_to_rank"].exp().mean(0)) > 9
 
 
 def effective(probabilities: Tensor) -> float:
