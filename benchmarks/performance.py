@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rankspace.bench import pages
+from rankspace.bench.gpu_kernel_page import MISSING, charts, kernels, number, phases
+from rankspace.bench.gpu_weights import LIMIT, SHARE, WeightError, worst_of
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -28,11 +30,12 @@ COLUMNS = (
     "best peer GB",
     "error of log p",
     "of gradients",
+    "worst weight",
+    "replay",
     "of GEMM rate",
     "of copy rate",
 )
 RECORD, CHART, STEP, PARTS = "gpu-h200", "tree-chart-h200", "rank-hmm-step-h200", "step-kernels-h200"
-LEAST = 0.01  # milliseconds: kernels of which each is shown
 AXES = {"length": "words in a sentence", "rank": "rank", "batch": "sentences in a batch"}
 
 HEADLINE = """\
@@ -56,35 +59,15 @@ PEAKED = """\
 With logits times 6, `{model}` {sizes} in "highest" is off by {error:.0e}, and did {lost} of {num} sentences again.
 """
 
-KERNELS = """\
-Charts of low-rank trees alone, forward and backward from given probabilities ({device}, torch {torch}).
-*Floor*: the products with the link at the rate of a square product, and the rows that splits read at the rate of a
-copy, as if no cache gave any of them twice.
-
-| chart | rank | precision | ms | of floor | peak GB | error of log Z |
-| --- | --- | --- | --- | --- | --- | --- |
-{charts}
-
+SMALL = """\
+Weights with less than {share:g} of the norm that are off by more than {limit:g} of their own, which does not make a row
+wrong: {found}.
 """
 
-PHASES = """\
-Where the step of `rank-hmm` spends its time, each phase in a graph of its own ({device}, torch {torch}), in ms.
-
-| step | precision | whole | {names} |
-| --- | --- | --- |{dashes}
-{steps}
-"""
-
-PARTS_OF_STEPS = """\
-Kernels of training steps, launched one at a time under torch's profiler ({device}, torch {torch}, {date}, commit
-{commit}). *Of its limit*: the bytes that a kernel has to read and write, each number once, at the rate of a copy there,
-{copy:.2f} TB/s; above 100 % a cache served some. Those without bytes are bound by arithmetic or wait for each other:
-the [README of kernels](../src/rankspace/kernels/README.md) has their limits.
-
-| step | kernel | launches | ms | MB | of its limit |
-| --- | --- | --- | --- | --- | --- |
-{kernels}
-"""
+WHOLE = """\
+The whole call of it, one epoch: {words_per_second:,.0f} words a second, {ratio:.2f} times as long as its steps alone
+would take. {seconds:.1f} s: steps {steps:.1f}, compiling and recording {recording:.1f}, evaluation {evaluation:.1f},
+checkpoints {checkpoints:.1f}, the rest {rest:.1f}."""
 
 
 # Blocks: each is a function from its record to text.
@@ -112,7 +95,7 @@ def steps(found: dict[str, Any]) -> str:
     rows = "\n".join(f"| {' | '.join(step_cells(row))} |" for row in found["rows"])
     names = ("device", "torch", "triton", "date", "commit")
     peers = dict.fromkeys(f"`{row['model']}`: {row['peer']['name']}" for row in found["rows"] if row["peer"])
-    peaked = "".join(peaked_text(row) for row in found["rows"] if "peaked_error" in row)
+    peaked = "".join(peaked_text(row) for row in found["rows"] if "peaked_error" in row) + small_weights(found["rows"])
     columns = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
     given = {"columns": columns, "rows": rows, "peers": "; ".join(peers), "peaked": peaked}
     given["note"] = f" {found['note']}" if found.get("note") else ""
@@ -124,10 +107,31 @@ def peaked_text(row: dict[str, Any]) -> str:
     return PEAKED.format(error=row["peaked_error"], lost=row["peaked_lost"], **sizes)
 
 
+def small_weights(rows: list[dict[str, Any]]) -> str:
+    """What is recorded of weights that are not judged, where something is."""
+    compared = [row for row in rows if "weights" in row]
+    worst = [(row, worst_of((WeightError(**each) for each in row["weights"]), judged=False)) for row in compared]
+    far = [f"`{row['name']}`: `{each.name}` {each.error:.0e}" for row, each in worst if each and each.error > LIMIT]
+    return SMALL.format(share=SHARE, limit=LIMIT, found="; ".join(far) or "none") if compared else ""
+
+
+def worst_weight(row: dict[str, Any]) -> str:
+    worst = row.get("worst_weight")
+    return MISSING if worst is None else f"`{worst['name']}` {worst['error']:.0e}"
+
+
+def replay(row: dict[str, Any]) -> str:
+    """How what was timed compares with its launches."""
+    if "replay" not in row:
+        return MISSING
+    largest = max(row["replay"]["difference"].values())
+    return f"{largest:.0e}" if largest else "same bits"
+
+
 def step_cells(row: dict[str, Any]) -> list[str]:
     start = [f"`{row['model']}` {row['sizes']}", row["batch"], row["precision"]]
     if row["wrong"]:
-        return [*start, f"not timed: {row['wrong']}", *[""] * 10]
+        return [*start, f"not timed: {row['wrong']}", *[""] * (len(COLUMNS) - 4)]
     peer = row["peer"] or {"milliseconds": None, "gigabytes": None}
     return [
         *start,
@@ -140,6 +144,8 @@ def step_cells(row: dict[str, Any]) -> list[str]:
         number(peer["gigabytes"], "g"),
         f"{row['log_p_error']:.0e}",
         f"{row['gradient_error']:.0e}",
+        worst_weight(row),
+        replay(row),
         f"{row['gemm_fraction']:.0%}",
         f"{row['copy_fraction']:.0%}",
     ]
@@ -148,7 +154,7 @@ def step_cells(row: dict[str, Any]) -> list[str]:
 def whole_runs(found: dict[str, Any]) -> str:
     """Parsing and training."""
     lines = [parse_text(found["parse"])] if "parse" in found else []
-    lines += [training_text(run) for run in found["training"]]
+    lines += [text(run) for run in found["training"] for text in (training_text, whole_text)]
     return "".join(f"- {line}\n" for line in lines)
 
 
@@ -171,6 +177,14 @@ def training_text(run: dict[str, Any]) -> str:
         f"its steps alone: {run['ratio']:.2f} times as long, at most {run['limit']:g}; {run['num_again']} sentences "
         "were done again."
     )
+
+
+def whole_text(run: dict[str, Any]) -> str:
+    """Where the time of the same run goes; older records do not have it."""
+    whole = run.get("whole")
+    if whole is None:
+        return f"The whole call of `rankspace train` of `{run['model']}`: not in this record."
+    return WHOLE.format(**whole, **whole["split"]).replace("\n", " ")
 
 
 def growth(found: dict[str, Any]) -> str:
@@ -204,49 +218,6 @@ def last_power(points: list[dict[str, Any]]) -> float:
 GROWTH = "From {first} to {last} time grows with the power {power:.2f} of that.\n"
 LONG = "length-200"  # 16 sentences, as in the sweep
 SHOWN = (("value", "d"), ("milliseconds", ".2f"))
-
-
-def charts(found: dict[str, Any]) -> str:
-    rows = [
-        f"| {case['name']} | {case['rank']} | {case['precision']} | {case['graph_ms']:.2f} | "
-        f"{case['floor_ms'] / case['graph_ms']:.0%} | {case['peak_gb']:.2f} | {case['log_z_error']:.0e} |"
-        for case in found["cases"]
-    ]
-    return KERNELS.format(device=found["device"], torch=found["torch"], charts="\n".join(rows))
-
-
-def phases(found: dict[str, Any]) -> str:
-    cases = [case for case in found["cases"] if case.get("phases_ms")]
-    names = list(dict.fromkeys(name for case in cases for name in case["phases_ms"]))
-    rows = []
-    for case in cases:
-        values = [number(case["phases_ms"].get(name), ".2f") for name in names]
-        rows.append(f"| {case['name']} | {case['precision']} | {case['graph_ms']:.2f} | {' | '.join(values)} |")
-    heads = {"names": " | ".join(names), "dashes": " --- |" * len(names)}
-    return PHASES.format(device=found["device"], torch=found["torch"], steps="\n".join(rows), **heads)
-
-
-def kernels(found: dict[str, Any]) -> str:
-    """The project's own kernels of each step, whose names begin with a line; the rest in one row."""
-    rows = []
-    for step, parts in found["steps"].items():
-        own = [part for part in parts if part["kernel"].startswith("_")]
-        shown = [part for part in own if part["milliseconds"] >= LEAST]
-        rows += [kernel_row(step, f"`{part['kernel'][1:]}`", [part]) for part in shown]
-        rows += [kernel_row(step, "others of ours", [part for part in own if part["milliseconds"] < LEAST])]
-        rows += [kernel_row(step, "products, and torch's own", [part for part in parts if part not in own])]
-    names = {name: found[name] for name in ("device", "torch", "date", "commit")}
-    return PARTS_OF_STEPS.format(**names, copy=found["limits"]["copy"], kernels="\n".join(rows))
-
-
-def kernel_row(step: str, name: str, parts: list[dict[str, Any]]) -> str:
-    work, share = (parts[0]["megabytes"], parts[0]["of_limit"]) if len(parts) == 1 else (None, None)
-    time, launches = (sum(part[each] for part in parts) for each in ("milliseconds", "launches"))
-    return f"| {step} | {name} | {launches} | {time:.3f} | {number(work, '.0f')} | {number(share, '.0%')} |"
-
-
-def number(value: float | None, form: str) -> str:
-    return "" if value is None else f"{value:{form}}"
 
 
 BLOCKS: dict[str, pages.Block] = {

@@ -15,18 +15,20 @@ import torch
 
 from rankspace.bench import gpu, gpu_parse, gpu_step, gpu_training
 from rankspace.bench.device_clock import captured, median_ms, product_rate, rates, release
+from rankspace.bench.gpu_inputs import new_model
 from rankspace.bench.gpu_rows import NAMES, ROWS, Row, chosen, small, spread_lengths, swept
-from rankspace.bench.gpu_training import Stopwatch
+from rankspace.bench.gpu_run import Stopwatch
 from rankspace.bench.gpu_work import FORMULAS, Product, num_spans, step_bytes, step_flops
 from rankspace.bench.operations import operations
 from rankspace.bench.rectifiers import KeptSides, NotedSides
 from rankspace.cli import main
-from rankspace.cli.bench_gpu_table import cells, parse_line, show_gpu, training_line
+from rankspace.cli.bench_gpu_table import cells, parse_line, show_gpu, training_line, whole_line
 from rankspace.errors import RankspaceError
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
 ROW = {row.name: row for row in ROWS}
+SAME = {"log_p": 0.0, "gradients": 0.0}
 MIDDLING: dict[str, dict[str, int]] = {
     "rank-pcfg": {"nonterminals": 60, "preterminals": 90, "rank": 40, "size": 32},
     "tn-pcfg": {"nonterminals": 60, "preterminals": 90, "rank": 40, "size": 32},
@@ -111,7 +113,7 @@ class TestFlops:
         """Counted in a float32 step on distinct words; the formulas leave out some products with vectors."""
         order = {"order": "rank"} if name in ("rank-pcfg", "tn-pcfg", "rank-hmm") else {}
         row = replace(ROW[name], settings=MIDDLING[name], lengths=(12,) * 4, vocabulary=200, precision="highest")
-        model = gpu_step.new_model(row, CPU).eval()
+        model = new_model(row, CPU).eval()
         model.options = {"backend": "torch", **order}
         words = torch.arange(48).view(4, 12)
         counted = operations(lambda: model.loss(words, row.lengths).mean().backward())["products"]
@@ -187,14 +189,14 @@ class TestErrors:
         assert found == (expected and f"gradients are off by {expected} of their norm, more than 2e-02")
 
     def test_sharp_logits_may_not_lose_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        whole = gpu_step._log_prob
+        whole = gpu_step.log_prob
 
         def losing(model: Any, sentences: Any) -> Any:
             log_p, lost = whole(model, sentences)
             return log_p, lost | sharp[0]
 
         sharp = [False]
-        monkeypatch.setattr(gpu_step, "_log_prob", losing)
+        monkeypatch.setattr(gpu_step, "log_prob", losing)
         row = replace(small(ROW["rank-pcfg"]), precision="highest", peaked=True)
         assert gpu_step._compared(row, CPU, gpu_step.SHARPNESS)["wrong"] == ""
         sharp[0] = True
@@ -251,6 +253,9 @@ class TestMeasuring:
             assert row["milliseconds"] > 0
             assert row["lost"] == 0
             assert row["gradient_error"] < 1e-4
+            assert row["worst_weight"] in row["weights"]
+            assert row["worst_weight"]["error"] < 1e-2
+            assert row["replay"] == {"difference": SAME, "launches": SAME, "lost": 0}
         assert "peaked_error" in record["rows"][1]
 
     def test_sweeps(self, record: dict[str, Any]) -> None:
@@ -264,6 +269,9 @@ class TestMeasuring:
         assert run["words_per_second"] > 0
         assert run["steps"] >= 1
         assert run["ratio"] == pytest.approx(run["words_per_second_alone"] / run["words_per_second"])
+        whole = run["whole"]
+        assert whole["ratio"] == pytest.approx(run["words_per_second_alone"] / whole["words_per_second"])
+        assert all(seconds > 0 for seconds in whole["split"].values())
 
     def test_every_step_of_training_has_a_shape(self, monkeypatch: pytest.MonkeyPatch) -> None:
         row, watches = small(ROW["rank-hmm-highest"]), []
@@ -271,7 +279,7 @@ class TestMeasuring:
         monkeypatch.setattr(gpu_training, "Stopwatch", lambda device: watches.append(Stopwatch(device)) or watches[-1])
         gpu_training.timed_steps(config, data, CPU)
         shapes = gpu_training.epoch_shapes(config, data, CPU)
-        assert len(watches[0].ends.seconds()) == sum(map(len, shapes))
+        assert len(watches[0].ends.seconds()) == 1 + sum(map(len, shapes))  # and when it began
         assert sum(num_words for _, num_words in shapes[0]) == sum(data["train"].lengths + 1)
 
     def test_a_run_whose_shapes_do_not_come_back(self) -> None:
@@ -282,7 +290,14 @@ class TestMeasuring:
     def test_tables(self, record: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
         show_gpu(record)
         text = capsys.readouterr().out
-        for expected in ("tn-pcfg", "Products of this device", "rank-pcfg by rank", "Parsing 4 sentences", "words/s"):
+        for expected in (
+            "tn-pcfg",
+            "Products of this device",
+            "rank-pcfg by rank",
+            "Parsing 4 sentences",
+            "words/s",
+            "the whole call",
+        ):
             assert expected in text
 
     @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
@@ -347,6 +362,12 @@ def made_up(**changes: Any) -> dict[str, Any]:
     found = {
         "log_p_error": 2e-3,
         "gradient_error": 1e-3,
+        "weights": [
+            {"name": "network.bias", "error": 0.02, "share": 0.1},
+            {"name": "start", "error": 0.75, "share": 1e-4},
+        ],
+        "worst_weight": {"name": "network.bias", "error": 0.02, "share": 0.1},
+        "replay": {"difference": SAME, "launches": SAME, "lost": 0},
         "lost": 0,
         "wrong": "",
         "way": "graph",
@@ -356,6 +377,10 @@ def made_up(**changes: Any) -> dict[str, Any]:
     device: Any = {"fp32": 50.0, "tf32": 400.0, "bf16": 800.0, "copy": 4.0}
     row: Row = replace(changes.pop("row", ROW["rank-pcfg"]), precision="high")
     return json.loads(json.dumps(gpu.step_record(row, {**found, **changes}, device)))
+
+
+WORST = "2.0e-02 network.bias"
+PARTS = {"steps": 5.0, "recording": 4.0, "evaluation": 1.5, "checkpoints": 2.5, "rest": 7.0}
 
 
 class TestRecords:
@@ -371,11 +396,11 @@ class TestRecords:
 
     def test_cells(self) -> None:
         fraction, copied = f"{made_up()['gemm_fraction']:.0%}", f"{made_up()['copy_fraction']:.0%}"
-        assert cells(made_up()) == ["high", "5.25 / 6.5", "20.0", "1.25 / 1.5", "2.0e-03", fraction, copied]
+        assert cells(made_up()) == ["high", "5.25 / 6.5", "20.0", "1.25 / 1.5", "2.0e-03", fraction, copied, WORST]
         assert cells(made_up(way="eager"))[0] == "high, eager"
         assert cells(made_up(wrong="1 of 2 sentences were lost"))[1] == "wrong"
         no_memory = {"wrong": "out of memory", "precision": "high"}
-        assert cells(no_memory) == ["high", "wrong", "", "", "", "", ""]
+        assert cells(no_memory) == ["high", "wrong", "", "", "", "", "", ""]
 
     def test_lines(self) -> None:
         found = {"sentences": 2416, "words": 51233, "precision": "high", "wrong": "out of memory"}
@@ -391,6 +416,13 @@ class TestRecords:
             "done again"
         )
         assert training_line({"name": "train", "wrong": "out of memory"}) == "train: out of memory"
+
+    def test_the_line_of_a_whole_run(self) -> None:
+        whole = gpu_training.whole_run(gpu_training.Timed([], 0, 50_000, PARTS), 10_000.0)
+        assert whole_line({"name": "train", "whole": whole}) == (
+            "train, the whole call: 2,500 words/s, 4.00 times as long as by steps alone; 20.0 s: steps 5.0, compiling "
+            "and recording 4.0, evaluation 1.5, checkpoints 2.5, the rest 7.0"
+        )
 
 
 class TestCommand:
@@ -420,13 +452,17 @@ class TestPages:
         about = {"device": "GPU", "date": "today", "torch": "2", "triton": "3", "commit": "c"}
         parse = {"sentences": 3, "words": 9, "wrong": "", "seconds": 1.0, "limit_seconds": 3.0, "precision": "high"}
         run = gpu_training.compared([gpu_training.Step((16, 40), 656, 0.011)], {(16, 40): 10.0})
+        whole = gpu_training.whole_run(gpu_training.Timed([], 0, 50_000, PARTS), 10_000.0)
         return {
             **about,
             "rates": device,
             "rows": [made_up(), made_up(row=ROW["lhmm"], wrong="out of memory"), peaked, long],
             "sweeps": {"length": points, "batch": [*points, {"wrong": "out of memory", "value": 99}]},
             "parse": {**parse, "marginal_error": 1e-3},
-            "training": [{"model": "rank-pcfg", "precision": "high", "wrong": "", "num_again": 4, **run}],
+            "training": [
+                {"model": "rank-pcfg", "precision": "high", "wrong": "", "num_again": 4, "whole": whole, **run},
+                {"model": "rank-hmm", "precision": "high", "wrong": "", "num_again": 4, **run},
+            ],
         }
 
     @pytest.mark.parametrize("name", ["docs/performance.md", "README.md"])
@@ -441,11 +477,15 @@ class TestPages:
         for expected in (
             "takes **5.2 ms**",
             "20 times less time",
-            "| **5.25** | 6.5 | 105 | 20 | 1.25 | 1.5 | 4.7 | 2e-03 | 1e-03 |",
+            "| **5.25** | 6.5 | 105 | 20 | 1.25 | 1.5 | 4.7 | 2e-03 | 1e-03 | `network.bias` 2e-02 | same bits |",
+            "than 0.5 of their own, which does not make a row\nwrong: `rank-pcfg`: `start` 8e-01;",
             "not timed: out of memory",
             "is off by 1e-04, and did 3 of 16 sentences again.",
             "**1.00 s**, at most 3;",
             "1.10 times as long, at most 1.15; 4 sentences were done again.",
+            "The whole call of it, one epoch: 2,500 words a second, 4.00 times as long as its steps alone would take. "
+            "20.0 s: steps 5.0, compiling and recording 4.0, evaluation 1.5, checkpoints 2.5, the rest 7.0.\n",
+            "The whole call of `rankspace train` of `rank-hmm`: not in this record.\n",
             "| ms | 1.00 | 2.00 | 4.00 |",
             "| words in a sentence | 10 | 20 | 40 | 200 |\n",
             "| ms | 1.00 | 2.00 | 4.00 | 100.00 |\n",
@@ -454,6 +494,16 @@ class TestPages:
         ):
             assert expected in text
 
+    def test_what_older_records_lack_is_shown_as_missing(self, pages: dict[str, Any]) -> None:
+        record, names = self.record(), ("weights", "worst_weight", "replay")
+        record["rows"] = [{name: row[name] for name in row if name not in names} for row in record["rows"]]
+        text = pages["steps"](record)
+        assert "| 2e-03 | 1e-03 | - | - |" in text
+        assert "Weights with less" not in text
+
+    def test_a_replay_that_differs_within_what_launches_do(self, pages: dict[str, Any]) -> None:
+        assert pages["replay"]({"replay": {"difference": {"log_p": 0.0, "gradients": 3e-7}}}) == "3e-07"
+
     def test_plot(self, pages: dict[str, Any], tmp_path: Path) -> None:
         pytest.importorskip("matplotlib", reason="needs matplotlib")
         pages["draw"](pages["measured"](self.record()), tmp_path / "plot.png")
@@ -461,4 +511,4 @@ class TestPages:
 
     def test_tables_have_as_many_cells_in_every_line(self, pages: dict[str, Any]) -> None:
         lines = [line for line in pages["steps"](self.record()).splitlines() if line.startswith("|")]
-        assert {line.count("|") for line in lines} == {15}
+        assert {line.count("|") for line in lines} == {17}

@@ -3,37 +3,39 @@
     python benchmarks/kernels/step_kernels.py [--rows NAME ...] [--output FILE]
 
 The steps are those of `rankspace bench gpu`, in training mode, launched from Python under torch's profiler. A kernel's
-limit is the bytes of `BYTES`, or of all that the functions of `WHOLE_TABLES` are given and give, at the rate of a
-copy, measured in the same run: what it has to read and write, each number once; above 100 % a cache served some of
-them. Kernels whose work is arithmetic, or that wait for each other (sums over splits, steps of a chain), are measured
-by `tree_tiles.py` and `rank_hmm_step.py`, and have their times and launches here. So have products, and kernels that
-take no longer than a launch.
+limit is the longer of two times: that of its bytes at the rate of a copy, and that of its flops at the rate of
+products, both measured in the same run. `kernel_work.py` has them by formulas; of the functions of `WHOLE_TABLES` the
+bytes are all that they are given and give. Above 100 % a cache served some. Far below are kernels that take no longer
+than their launches do, and those of which many wait for each other: sums over splits, steps of a chain
+(`tree_tiles.py`, `rank_hmm_step.py`). Products by torch are one row, with the flops of the model's products but for
+those that our kernels do.
 """
 
 import argparse
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import torch
+from kernel_work import Work, work_of
 from torch.utils._pytree import tree_leaves
 
-from rankspace.bench.device_clock import rates, release
+from rankspace.bench.device_clock import Rate, product_rate, rates, release
+from rankspace.bench.gpu_inputs import Sentences, new_model
 from rankspace.bench.gpu_rows import ROWS, Row
-from rankspace.bench.gpu_step import Sentences, new_model, padded_step
+from rankspace.bench.gpu_timing import training_step
+from rankspace.bench.gpu_work import step_flops
 from rankspace.bench.measurement import circumstances
 from rankspace.kernels import chain_tall, halves, rectifying
-from rankspace.kernels.chain_sides import STRIP
-from rankspace.kernels.tree_chart import padded
 from rankspace.training.machine import matmul_precision
 
 GPU = torch.device("cuda")
-STEPS = ("rank-pcfg", "rank-pcfg-highest", "simple-pcfg", "rank-hmm-32768", "lhmm", "n-pcfg")
-LEAST = 2e-3  # milliseconds: what is shown
+STEPS = ("rank-pcfg", "rank-pcfg-highest", "simple-pcfg", "rank-hmm-32768", "rank-hmm-highest", "lhmm", "n-pcfg")
+LEAST = 2e-3  # milliseconds: of kernels that are not ours, what is recorded
 LONGEST = 90  # letters of a kernel's name that are kept: torch's have hundreds
 WHOLE_TABLES = {  # kernels whose functions read all they are given and write all they give
     "_plus_rectified": (rectifying, "plus_rectified"),
@@ -44,108 +46,12 @@ WHOLE_TABLES = {  # kernels whose functions read all they are given and write al
 }
 
 
-class Sizes(NamedTuple):
-    """Of a step; `number` are the bytes of a number in charts, tables and operands."""
-
-    tokens: int
-    sentences: int
-    spans: int
-    rank: int  # of a tree's, filled up as its chart is
-    states: int  # or children of a rank
-    head: int  # numbers in the table of a rank-space grammar's heads
-    emitters: int  # what words come from
-    vocabulary: int
-    size: int
-    number: int
-
-
-def sizes_of(row: Row) -> Sizes:
-    settings = row.settings
-    symbols = settings.get("preterminals", 0)
-    rank = settings.get("rank", settings.get("nonterminals", 0))
-    states = settings["states"] if not symbols else symbols + settings["nonterminals"]
-    return Sizes(
-        sum(row.lengths),
-        len(row.lengths),
-        sum(length * (length + 1) // 2 for length in row.lengths),
-        padded(rank) if symbols else rank,
-        states,
-        settings["nonterminals"] * rank if symbols and "rank" in settings else 0,
-        symbols or (rank if row.model == "rank-hmm" else states),
-        row.vocabulary,
-        settings["size"],
-        2 if row.precision == "medium" else 4,
-    )
-
-
-def vocabulary_bytes(sizes: Sizes) -> dict[str, int]:
-    """Logits are float32, their derivatives bfloat16 but in "highest", where they are float32 as well."""
-    logits, wanted = sizes.vocabulary * sizes.emitters, sizes.tokens * sizes.emitters
-    slopes = 2 if sizes.number == 2 else 4
-    return {
-        "_sum_portion": 4 * logits,
-        "_copy_rows": 8 * wanted,
-        "_logit_slopes": (4 + slopes) * (logits + wanted) + 4 * wanted,
-    }
-
-
-def tree_bytes(sizes: Sizes) -> dict[str, int]:
-    """Both sides of a token's row are read in float32; charts have the dtype of operands."""
-    row = 2 * sizes.rank
-    rules = 2 * sizes.rank * sizes.states + sizes.head
-    return vocabulary_bytes(sizes) | {
-        "_lay_words": sizes.tokens * row * (4 + sizes.number),
-        "_sum_by_word": sizes.tokens * row * (sizes.number + 4),
-        "_softmax_rows": rules * (4 + sizes.number),
-        "_softmax_rows_backward": rules * 3 * sizes.number,  # derivatives of operands are operands
-    }
-
-
-def chain_bytes(sizes: Sizes) -> dict[str, int]:
-    over = sizes.tokens * sizes.emitters  # ranks of rank-hmm, states of lhmm
-    tables = 2 * sizes.states * sizes.rank
-    parts = 4 * sizes.sentences * -(-sizes.states // STRIP)  # of sums over states, of a rank
-    return vocabulary_bytes(sizes) | {
-        "_lay_words": 12 * over,  # reads them twice
-        "_predictions": 8 * over,
-        "_masses": 12 * over,
-        "_finish": (12 + 4 + sizes.number) * over,
-        "_after_product": (12 + sizes.number) * over,
-        "_step_beside": (12 + sizes.number) * over,
-        "_both_products": 2 * max(row_steps(sizes) - 1, 0) * sizes.rank * (sizes.states * sizes.number + parts),
-        "_softmax_rows": tables * (4 + sizes.number),
-        "_softmax_rows_backward": tables * (4 + 2 * sizes.number),
-        "_row_sums": 4 * sizes.rank**2,
-        "_divided": (4 + 2 * sizes.number) * sizes.rank**2,
-    }
-
-
-def row_steps(sizes: Sizes) -> int:
-    """Words of a sentence, where all are equally long."""
-    return sizes.tokens // sizes.sentences
-
-
-def dense_bytes(sizes: Sizes) -> dict[str, int]:
-    """As in the table of kernels/README.md, in float32, of equally long sentences: pairs [span, m, m] of spans of three
-    words or more, splits with two words or more on either side, and the links of words."""
-    nonterminals, length = sizes.states - sizes.emitters, row_steps(sizes)
-    spans = sizes.sentences * sum(length - width + 1 for width in range(3, length + 1))
-    splits = sizes.sentences * sum((length - width + 1) * (width - 3) for width in range(4, length + 1))
-    return vocabulary_bytes(sizes) | {
-        "_pair_sums": 4 * spans * nonterminals**2 + 8 * splits * nonterminals,
-        "_span_vectors": spans * (8 * nonterminals**2 + 12 * nonterminals),
-        "_dense_outside_sums": 8 * splits * nonterminals**2 + 4 * spans * nonterminals,
-        "_link_slopes": 8 * sizes.tokens * nonterminals**2 + 16 * spans * nonterminals,
-    }
-
-
-BYTES: Mapping[str, Callable[[Sizes], dict[str, int]]] = {
-    "rank-pcfg": tree_bytes,
-    "simple-pcfg": tree_bytes,
-    "rank-hmm": chain_bytes,
-    "lhmm": chain_bytes,
-    "n-pcfg": dense_bytes,
-}
+def bytes_of(tables: Iterable[torch.Tensor]) -> int:
+    """Of tables that may be parts of each other from the beginning: of these the larger."""
+    sizes: Counter[int] = Counter()
+    for each in tables:
+        sizes[each.data_ptr()] = max(sizes[each.data_ptr()], each.nbytes)
+    return sizes.total()
 
 
 @contextmanager
@@ -156,8 +62,7 @@ def counted_bytes() -> Iterator[Counter[str]]:
     def counting(kernel: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any) -> Any:
             result = function(*given)
-            tables = [each for each in tree_leaves((given, result)) if isinstance(each, torch.Tensor)]
-            found[kernel] += sum({each.data_ptr(): each.numel() * each.element_size() for each in tables}.values())
+            found[kernel] += bytes_of(each for each in tree_leaves((given, result)) if isinstance(each, torch.Tensor))
             return result
 
         return run
@@ -171,7 +76,7 @@ def counted_bytes() -> Iterator[Counter[str]]:
 def kernel_times(row: Row) -> tuple[dict[str, tuple[float, int]], Counter[str]]:
     """Milliseconds and launches of each kernel of a step, and counted bytes, by name."""
     with matmul_precision(row.precision):
-        step = padded_step(new_model(row, GPU).train(), Sentences.of(row, GPU))
+        step = training_step(new_model(row, GPU).train(), Sentences.of(row, GPU))
         for _ in range(2):
             step()
         with counted_bytes() as counted:
@@ -188,25 +93,58 @@ def kernel_times(row: Row) -> tuple[dict[str, tuple[float, int]], Counter[str]]:
     return dict(found), counted
 
 
-def shares(row: Row, copy: float) -> list[dict[str, Any]]:
-    """The kernels of a step, longest first; `copy` in TB/s."""
+def is_own(kernel: str) -> bool:
+    """Whether it is one of ours: their names begin with a line."""
+    return kernel.startswith("_")
+
+
+def work_with(row: Row, counted: Mapping[str, int]) -> dict[str, Work]:
+    """By formulas, with bytes that were counted."""
+    work = work_of(row)
+    return work | {name: work.get(name, Work(0))._replace(bytes=counted[name]) for name in counted}
+
+
+def share(
+    kernel: str, milliseconds: float, launches: int, work: Work | None, found: dict[Rate, float]
+) -> dict[str, Any]:
+    """What is recorded of a kernel; nothing of work that is not known."""
+    times = {} if work is None else work.milliseconds(found)
+    bound = max(times, key=times.__getitem__) if times else None
+    return {
+        "kernel": kernel[:LONGEST],
+        "milliseconds": milliseconds,
+        "launches": launches,
+        "megabytes": None if work is None else work.bytes / 1e6,
+        "gflop": None if work is None else work.flops / 1e9,
+        "bound": bound,
+        "of_limit": times[bound] / milliseconds if bound else None,
+    }
+
+
+def shares(row: Row, found: dict[Rate, float]) -> list[dict[str, Any]]:
+    """The kernels of a step, longest first."""
     times, counted = kernel_times(row)
-    work = BYTES[row.model](sizes_of(row)) | counted
-    records = []
-    for name, (time, count) in sorted(times.items(), key=lambda each: -each[1][0]):
-        if time < LEAST:
-            continue
-        limit = work[name] / copy / 1e9 if name in work else None
-        records.append(
-            {
-                "kernel": name[:LONGEST],
-                "milliseconds": time,
-                "launches": count,
-                "megabytes": work[name] / 1e6 if name in work else None,
-                "of_limit": None if limit is None else limit / time,
-            }
-        )
-    return records
+    work = work_with(row, counted)
+    return [
+        share(name, time, count, work.get(name), found)
+        for name, (time, count) in sorted(times.items(), key=lambda each: -each[1][0])
+        if is_own(name) or time >= LEAST
+    ]
+
+
+def products(row: Row, found: dict[Rate, float]) -> dict[str, float]:
+    """Flops of the model's products that are left to torch, and TFLOP/s that products of its precision can reach."""
+    own = sum(work.flops for work in work_of(row).values() if work.is_product)
+    return {"gflop": (step_flops(row) - own) / 1e9, "tflops": product_rate(row.precision, found)}
+
+
+def show(row: Row, parts: list[dict[str, Any]]) -> None:
+    print(f"{row.name}, {row.precision}", flush=True)
+    for found in parts:
+        work = ""
+        if found["bound"]:
+            work = f"{found['megabytes']:9.1f} MB {found['gflop']:8.2f} GFLOP {found['of_limit']:5.0%} {found['bound']}"
+        print(f"  {found['milliseconds']:7.3f} ms x{found['launches']:4d} {work:48} {found['kernel']}", flush=True)
 
 
 def main() -> None:
@@ -214,19 +152,16 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=list(STEPS))
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    limits, steps = rates(GPU), {}
-    for row in (row for row in ROWS if row.name in given.rows):
-        steps[row.name] = shares(row, limits["copy"])
-        print(f"{row.name}, {row.precision}", flush=True)
-        for found in steps[row.name]:
-            share = "" if found["of_limit"] is None else f"{found['megabytes']:9.1f} MB {found['of_limit']:6.0%}"
-            print(
-                f"  {found['milliseconds']:7.3f} ms x{found['launches']:4d} {share:20} {found['kernel']}",
-                flush=True,
-            )
+    limits, chosen = rates(GPU), [row for row in ROWS if row.name in given.rows]
+    steps: dict[str, list[dict[str, Any]]] = {}
+    for row in chosen:
+        steps[row.name] = shares(row, limits)
+        show(row, steps[row.name])
         release(GPU)
     if given.output:
-        given.output.write_text(json.dumps({**circumstances(GPU), "limits": limits, "steps": steps}, indent=1) + "\n")
+        record = {**circumstances(GPU), "limits": limits, "steps": steps}
+        record["products"] = {row.name: products(row, limits) for row in chosen}
+        given.output.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,22 +20,36 @@ Program = Callable[[], Any]
 
 
 def captured(program: Program, device: torch.device) -> Program:
-    """The program as one graph, to be replayed; it runs twice before, on the stream that records it."""
+    """The program as one graph, to be replayed; it runs twice before, on the stream that records it. A replay gives
+    what the program gave when it was recorded: tensors, that each replay fills anew."""
     if device.type != "cuda":
         program()
         return program
-    stream = _stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            program()
-    torch.cuda.current_stream(device).wait_stream(stream)
+    for _ in range(2):
+        launched(program, device)
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        program()
-    return graph.replay
+    with torch.cuda.graph(graph, stream=_stream(device)):
+        found = program()
+
+    def replay() -> Any:
+        graph.replay()
+        return found
+
+    return replay
+
+
+def launched(program: Program, device: torch.device) -> Any:
+    """What a program gives, launch by launch, on the stream that records graphs."""
+    if device.type != "cuda":
+        return program()
+    stream = _stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        found = program()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    return found
 
 
 @lru_cache(maxsize=8)
@@ -77,6 +91,9 @@ class Marks:
         self._marks.append(torch.cuda.Event(enable_timing=True))
         self._marks[-1].record()
 
+    def __len__(self) -> int:
+        return len(self._marks)
+
     def seconds(self) -> list[float]:
         """Since the first, of each."""
         if not self._on_device:
@@ -84,6 +101,11 @@ class Marks:
         torch.cuda.synchronize()
         steps = (before.elapsed_time(mark) / 1000 for before, mark in itertools.pairwise(self._marks))
         return list(itertools.accumulate(steps, initial=0.0))  # elapsed_time is in float32
+
+
+def wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def peak_gb(device: torch.device) -> float | None:

@@ -11,8 +11,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from rankspace.bench.device_clock import forget_peak, peak_gb, release
+from rankspace.bench.gpu_inputs import new_model
 from rankspace.bench.gpu_rows import RANK_PCFG, Row, small
-from rankspace.bench.gpu_step import lacking, new_model
+from rankspace.bench.gpu_step import lacking
 from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory
 from rankspace.inference.links import Precision
 from rankspace.models import Model

@@ -4,50 +4,29 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankspace.bench.device_clock import Program, captured, forget_peak, median_ms, peak_gb, release
+from rankspace.bench.device_clock import release
+from rankspace.bench.gpu_inputs import Sentences, log_prob, new_model
 from rankspace.bench.gpu_rows import Row
+from rankspace.bench.gpu_timing import time_of_steps
+from rankspace.bench.gpu_weights import GradientErrors, Gradients, gradient_errors, worst_of
 from rankspace.bench.rectifiers import KeptSides, NotedSides
 from rankspace.distributions.memory import Work
 from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory
 from rankspace.inference.links import Precision
-from rankspace.models import Model, create
+from rankspace.models import Model
 from rankspace.models.memory import shortage
 from rankspace.training.machine import matmul_precision
-
-Way = Literal["graph", "eager"]
 
 LIMIT = 1e-2  # of |d log p| at 40 words, in proportion for more; what is asked of "high" and "medium"
 # Of the gradient of all weights, relative; in "highest" on the same sides of rectifiers.
 GRADIENT_LIMITS: Mapping[Precision, float] = {"highest": 1e-4, "high": 2e-2, "medium": 2e-2}
 SHARPNESS = 6.0
-LOW_RANK_CHAINS = ("rank-hmm", "lhmm")
-# What logits are linear in: these times 6 are logits times 6.
-SCALES = {
-    "rank-pcfg": ("ranks", "emission.words.weight", "emission.words.bias", "root.start"),
-    "rank-hmm": ("ranks", "emitters", "start.start"),
-}
-
-
-class Sentences(NamedTuple):
-    """A batch of random words."""
-
-    words: Int[Tensor, "batch length"]
-    lengths: tuple[int, ...]
-    device_lengths: Int[Tensor, "batch"]
-    seed: Int[Tensor, ""]
-
-    @classmethod
-    def of(cls, row: Row, device: torch.device) -> "Sentences":
-        generator = torch.Generator().manual_seed(0)
-        words = torch.randint(row.vocabulary, (len(row.lengths), max(row.lengths)), generator=generator).to(device)
-        seed = torch.zeros((), dtype=torch.int64, device=device)
-        return cls(words, row.lengths, torch.tensor(row.lengths, device=device), seed)
 
 
 def measure(row: Row, device: torch.device, rounds: int = 20) -> dict[str, Any]:
@@ -76,25 +55,6 @@ def lacking(row: Row, lengths: Sequence[int], error: BaseException, dtype: torch
     return f"{found.account(error)}; give a device with more memory"
 
 
-def new_model(row: Row, device: torch.device, sharpness: float = 1.0) -> Model:
-    """With the weights that training begins with, drawn anew the same way at each call.
-
-    The tables of low-rank chains begin all but uniform, where no rounding shows: their logits are spread to a standard
-    deviation of one.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = create(row.model, vocabulary=row.vocabulary, **row.settings)
-    model.options["precision"] = row.precision
-    weights = dict(model.named_parameters())
-    with torch.no_grad():
-        for name in ("from_states", "to_states") if row.model in LOW_RANK_CHAINS else ():
-            weights[name].div_((weights[name][:1000] @ weights["ranks"].T).std())
-        for name in SCALES[row.model] if sharpness != 1 else ():
-            weights[name].mul_(sharpness)
-    return model.to(device)
-
-
 # Correctness.
 
 
@@ -104,7 +64,7 @@ def errors(row: Row, device: torch.device) -> dict[str, Any]:
     if row.peaked and not found["wrong"]:
         release(device)
         peaked = _compared(row, device, SHARPNESS)
-        found |= {f"peaked_{name}": peaked[name] for name in ("gradient_error", "moved", "lost")}
+        found |= {f"peaked_{name}": peaked[name] for name in ("gradient_error", "worst_weight", "moved", "lost")}
         found["peaked_error"] = peaked["log_p_error"]
         found["wrong"] = peaked["wrong"] and f"logits times {SHARPNESS:g}: {peaked['wrong']}"
     return found
@@ -113,29 +73,41 @@ def errors(row: Row, device: torch.device) -> dict[str, Any]:
 def _compared(row: Row, device: torch.device, sharpness: float) -> dict[str, Any]:
     """Sentences that are lost count as errors, unless logits are sharp: then half may be done again when training."""
     model, sentences = new_model(row, device, sharpness).eval(), Sentences.of(row, device)
-    log_p, lost = _log_prob(model, sentences)
+    log_p, lost = log_prob(model, sentences)
     found = _gradients(model, log_p, lost)
     log_p = log_p.detach()
     release(device)
-    sides = _sides(model, sentences) if row.precision == "highest" else None
+    expected_log_p, expected, num_moved = _in_float64(model, sentences, lost)
+    differences = (log_p - expected_log_p).abs().masked_fill(lost, 0)
+    num_lost = int(lost.sum())
+    counted = num_lost if sharpness == 1 or 2 * num_lost > len(lost) else 0
+    wrong = why_wrong(differences, limit_of(row, expected_log_p), counted)
+    about = {"log_p_error": float(differences.max()), "mean_log_p": float(expected_log_p.mean())}
+    return about | {"moved": num_moved, "lost": num_lost} | _of_gradients(row, gradient_errors(found, expected), wrong)
+
+
+def _of_gradients(row: Row, found: GradientErrors, wrong: str) -> dict[str, Any]:
+    """What is told of gradients; `wrong` is what is wrong apart from them."""
+    worst = worst_of(found.weights)
+    return {
+        "gradient_error": found.whole,
+        "weights": [weight._asdict() for weight in found.weights],
+        "worst_weight": worst and worst._asdict(),
+        "wrong": wrong or why_gradients_are_wrong(found.whole, GRADIENT_LIMITS[row.precision]) or found.why_wrong,
+    }
+
+
+def _in_float64(
+    model: Model, sentences: Sentences, lost: Bool[Tensor, "batch"]
+) -> tuple[Float[Tensor, "batch"], Gradients, int | None]:
+    """log p and gradients by torch; in "highest" on the sides of rectifiers that float32 takes, and how many moved."""
+    sides = _sides(model, sentences) if model.options["precision"] == "highest" else None
     reference = deepcopy(model).double()
     reference.options = {"backend": "torch"}
     with KeptSides(sides) if sides is not None else nullcontext() as kept:
-        expected_log_p = reference.log_prob(sentences.words, sentences.lengths)
+        log_p = reference.log_prob(sentences.words, sentences.lengths)
     assert not kept or not kept.num_left, "both passes have the same rectifiers"
-    expected = _gradients(reference, expected_log_p, lost)
-    differences = (log_p - expected_log_p.detach()).abs().masked_fill(lost, 0)
-    limits, num_lost = limit_of(row, expected_log_p.detach()), int(lost.sum())
-    gradient_error = _relative_error(found, expected)
-    wrong = why_wrong(differences, limits, num_lost if sharpness == 1 or 2 * num_lost > len(lost) else 0)
-    return {
-        "log_p_error": float(differences.max()),
-        "gradient_error": gradient_error,
-        "moved": kept.num_moved if kept else None,
-        "mean_log_p": float(expected_log_p.detach().mean()),
-        "lost": num_lost,
-        "wrong": wrong or why_gradients_are_wrong(gradient_error, GRADIENT_LIMITS[row.precision]),
-    }
+    return log_p.detach(), _gradients(reference, log_p, lost), kept.num_moved if kept else None
 
 
 def _sides(model: Model, sentences: Sentences) -> list[Bool[Tensor, "..."]]:
@@ -148,14 +120,6 @@ def _sides(model: Model, sentences: Sentences) -> list[Bool[Tensor, "..."]]:
     return noted.sides
 
 
-def _log_prob(model: Model, sentences: Sentences) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-    """As training computes it."""
-    if model.can_be_captured(sentences.words.device):
-        return model.padded_log_prob(sentences.words, sentences.device_lengths, sentences.seed)
-    log_p = -model.loss(sentences.words, sentences.lengths)
-    return log_p, torch.zeros_like(log_p, dtype=torch.bool)
-
-
 def _gradients(
     model: Model, log_p: Float[Tensor, "batch"], lost: Bool[Tensor, "batch"]
 ) -> dict[str, Float[Tensor, "..."]]:
@@ -164,15 +128,6 @@ def _gradients(
     names = [name for name, _ in model.named_parameters()]
     found = torch.autograd.grad(total, list(model.parameters()), allow_unused=True)
     return {name: each.double() for name, each in zip(names, found, strict=True) if each is not None}
-
-
-def _relative_error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
-    """Norm of the difference over the norm of the gradient, all weights together."""
-    zero = torch.zeros(())
-    pairs = [(found.get(name, zero.to(each)), each) for name, each in expected.items()]
-    difference = math.sqrt(sum(float((one - other).square().sum()) for one, other in pairs))
-    size = math.sqrt(sum(float(other.square().sum()) for _, other in pairs))
-    return difference / size if size else difference
 
 
 def limit_of(row: Row, log_p: Float[Tensor, "batch"]) -> Float[Tensor, "batch"]:
@@ -202,41 +157,10 @@ def why_gradients_are_wrong(error: float, limit: float) -> str:
 
 
 def times(row: Row, device: torch.device, rounds: int) -> dict[str, Any]:
-    """Median milliseconds and peak memory of a step in training mode, weights and gradients included."""
-    way, milliseconds = time_of_steps(new_model(row, device).train(), row, device, rounds)
-    return {"way": way, "milliseconds": milliseconds, "peak_gb": peak_gb(device)}
-
-
-def time_of_steps(model: Model, row: Row, device: torch.device, rounds: int) -> tuple[Way, float]:
-    """As one graph where the model can be captured, else as Python launches it; median milliseconds."""
-    sentences = Sentences.of(row, device)
-    if model.can_be_captured(device):
-        return "graph", median_ms(captured(padded_step(model, sentences), device), device, rounds)
-    step = _eager_step(model, sentences)
-    step()
-    forget_peak(device)
-    return "eager", median_ms(step, device, rounds)
-
-
-def padded_step(model: Model, sentences: Sentences) -> Program:
-    """Gradients go to tensors that are there beforehand, for a graph writes where it was recorded to."""
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    gradients = [torch.zeros_like(weight) for weight in weights]
-
-    def step() -> None:
-        sentences.seed.add_(1)
-        torch._foreach_zero_(gradients)
-        log_p, _ = model.padded_log_prob(sentences.words, sentences.device_lengths, sentences.seed)
-        found = torch.autograd.grad(-log_p.mean(), weights, allow_unused=True)
-        known = [(own, each) for own, each in zip(gradients, found, strict=True) if each is not None]
-        torch._foreach_add_([own for own, _ in known], [each for _, each in known])
-
-    return step
-
-
-def _eager_step(model: Model, sentences: Sentences) -> Program:
-    def step() -> None:
-        model.zero_grad()
-        model.loss(sentences.words, sentences.lengths).mean().backward()
-
-    return step
+    """Median milliseconds and peak memory of a step in training mode; neither where what was timed was not the step
+    that was checked."""
+    found = time_of_steps(new_model(row, device).train(), row, device, rounds)
+    checked = {"way": found.way, "replay": found.replay.record(), "wrong": found.replay.why_wrong}
+    if checked["wrong"]:
+        return checked
+    return checked | {"milliseconds": found.milliseconds, "peak_gb": found.peak_gb}

@@ -3,10 +3,11 @@
 A run on sentences that a grammar of the package draws has the time of each of its steps taken, from when the device is
 done with one to when it is done with the next: loading, optimiser, logging and idling included. Steps of the commonest
 shapes, from when their graphs are recorded, are then held against the step alone (without an optimiser) at the same
-shapes.
+shapes. That leaves out what comes on top of steps; of the same run, `gpu_run` tells where all of its time goes.
 """
 
 import functools
+import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rankspace.bench.device_clock import Marks, release
+from rankspace.bench.device_clock import release
+from rankspace.bench.gpu_inputs import new_model
 from rankspace.bench.gpu_rows import Row
-from rankspace.bench.gpu_step import lacking, new_model, time_of_steps
+from rankspace.bench.gpu_run import Stopwatch, split
+from rankspace.bench.gpu_step import lacking
+from rankspace.bench.gpu_timing import time_of_steps
 from rankspace.data.corpus import Corpus, offsets_of
 from rankspace.data.preparation import make_card
 from rankspace.data.prepared import PreparedData
@@ -31,23 +35,13 @@ from rankspace.training import Config, load, load_preset, train
 from rankspace.training.captured import Shape, padded_shape
 from rankspace.training.epochs import Epochs
 from rankspace.training.processes import join_processes
-from rankspace.training.progress import Quiet
 from rankspace.training.run_directory import RunDirectory
 
 LIMIT = 1.15  # how much longer a step may take in training
 COMPARED = 10  # shapes whose steps are also measured alone
 LONGEST = 40
 NUM_SENTENCES = 6000  # of which a sixth is longer than that: some 300 steps of 16
-
-
-class Stopwatch(Quiet):
-    """When the device was done with each step."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.ends = Marks(device)
-
-    def advance(self, epochs: float, record: Mapping[str, Any]) -> None:
-        self.ends.set()
+HELD_OUT = 12  # sentences to train on for each that is evaluated, about as in the Penn treebank
 
 
 class Step(NamedTuple):
@@ -59,10 +53,13 @@ class Step(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """The steps of a run, and how many of its sentences had to be done again (`training/captured.py`)."""
+    """The steps of a run, how many of its sentences had to be done again (`training/captured.py`), and of all of it the
+    words and where the seconds went."""
 
     steps: list[Step]
     num_again: int
+    num_words: int
+    split: dict[str, float]
 
 
 def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
@@ -76,7 +73,8 @@ def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
         steps = common(timed.steps, 1 if quick else COMPARED)
         release(device)
         found = compared(steps, alone(row, steps, device, 3 if quick else 10))
-        return record | found | {"num_again": timed.num_again, "wrong": ""}
+        whole = whole_run(timed, found["words_per_second_alone"])
+        return record | found | {"whole": whole, "num_again": timed.num_again, "wrong": ""}
     except (RuntimeError, RankspaceError) as error:
         if is_lack_of_memory(error):
             return {**record, "wrong": lacking(row, row.lengths, error)}
@@ -89,22 +87,27 @@ def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
 
 @functools.cache
 def language_data(num: int, longest: int, vocabulary: int) -> PreparedData:
-    """The text of a training split: sentences drawn from the grammar that comes with the package, cut to a length.
+    """The text of a training split, and some to evaluate: sentences drawn from the grammar that comes with the package,
+    cut to a length.
 
     Their words are as hard to predict as those of the text it learned. (What is easier, or has nothing to be learned,
     drives probabilities so far apart within an epoch that sentences leave the range of float32 and are done again.)
     """
     words = Vocabulary((UNKNOWN, END, *(f"w{number}" for number in range(2, vocabulary))))
-    trained = load("craft-small")
-    drawn = [each.words[:longest] for each in trained.sample(num, 2 * LONGEST, seed=0)]
-    sentences = [each for each in drawn if len(each) > 1]
-    numbers = [trained.vocabulary.index[word] % (vocabulary - 2) + 2 for each in sentences for word in each]
-    splits = {"train": Corpus(words, np.array(numbers, dtype=np.int32), offsets_of([len(each) for each in sentences]))}
+    splits = {"train": _drawn(num, longest, words, 0), "valid": _drawn(-(-num // HELD_OUT), longest, words, 1)}
     return PreparedData(make_card("drawn", Preprocessing(eos=True), [], splits), words, splits)
 
 
+def _drawn(num: int, longest: int, words: Vocabulary, seed: int) -> Corpus:
+    trained = load("craft-small")
+    drawn = [each.words[:longest] for each in trained.sample(num, 2 * LONGEST, seed=seed)]
+    sentences = [each for each in drawn if len(each) > 1]
+    numbers = [trained.vocabulary.index[word] % (len(words) - 2) + 2 for each in sentences for word in each]
+    return Corpus(words, np.array(numbers, dtype=np.int32), offsets_of([len(each) for each in sentences]))
+
+
 def training_config(row: Row, num_epochs: int) -> Config:
-    """The preset of the model at the sizes and in the precision of the row, with nothing to evaluate."""
+    """The preset of the model at the sizes and in the precision of the row; an evaluation at the end of each epoch."""
     return load_preset(row.model).changed(
         {
             **{f"model.{name}": value for name, value in row.settings.items()},
@@ -123,19 +126,30 @@ def timed_steps(config: Config, data: PreparedData, device: torch.device) -> Tim
     watch = Stopwatch(device)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        train(config, run, device=device.type, display=watch, data=data)
+        with watch.watching():
+            train(config, run, device=device.type, display=watch, data=data)
         num_again = sum(record.get("num_again", 0) for record in RunDirectory(run).metrics())
+    ends, epochs = watch.ends.seconds(), epoch_shapes(config, data, device)
+    batches = [batch for epoch in epochs for batch in epoch]
+    has_graph = recorded_before([shape for shape, _ in batches])
+    first = set(itertools.accumulate(map(len, epochs), initial=0))
+    steps = [
+        Step(shape, num_words, ends[place + 1] - ends[place])
+        for place, (shape, num_words) in enumerate(batches)
+        if has_graph[place] and place not in first
+    ]
+    num_words = sum(num_words for _, num_words in batches)
+    return Timed(steps, num_again, num_words, split(watch.seconds, ends, has_graph, watch.pauses))
+
+
+def recorded_before(shapes: Sequence[Shape]) -> list[bool]:
+    """Which of the batches of a run have a graph: the first of a shape is run as it is, the second recorded."""
     seen: Counter[Shape] = Counter()
-    found, ends = [], iter(watch.ends.seconds())
-    for shapes in epoch_shapes(config, data, device):
-        before = None
-        for shape, num_words in shapes:
-            end = next(ends)
-            if before is not None and seen[shape] > 1:
-                found.append(Step(shape, num_words, end - before))
-            seen[shape] += 1
-            before = end
-    return Timed(found, num_again)
+    found = []
+    for shape in shapes:
+        found.append(seen[shape] > 1)
+        seen[shape] += 1
+    return found
 
 
 def epoch_shapes(config: Config, data: PreparedData, device: torch.device) -> list[list[tuple[Shape, int]]]:
@@ -163,11 +177,14 @@ def common(steps: Sequence[Step], num_shapes: int) -> list[Step]:
 
 
 def alone(row: Row, steps: Sequence[Step], device: torch.device, rounds: int) -> dict[Shape, float]:
-    """Milliseconds of the step of each shape, by itself."""
+    """Milliseconds of the step of each shape, by itself. Raises RankspaceError where what was timed is not the step."""
     model = new_model(row, device).train()
     found = {}
     for batch, length in sorted({step.shape for step in steps}):
-        found[batch, length] = time_of_steps(model, replace(row, lengths=(length,) * batch), device, rounds)[1]
+        timed = time_of_steps(model, replace(row, lengths=(length,) * batch), device, rounds)
+        if timed.replay.why_wrong:
+            raise RankspaceError(f"{batch} x {length}: {timed.replay.why_wrong}")
+        found[batch, length] = timed.milliseconds
         release(device)
     return found
 
@@ -186,4 +203,17 @@ def compared(steps: Sequence[Step], milliseconds: Mapping[Shape, float]) -> dict
         "shapes": [
             {"batch": batch, "length": length, "milliseconds": each} for (batch, length), each in milliseconds.items()
         ],
+    }
+
+
+def whole_run(timed: Timed, words_per_second_alone: float) -> dict[str, Any]:
+    """The rate over all of a call of `train`, and how many times as long it takes as steps alone (of the shapes that
+    were compared) would for its words."""
+    seconds = sum(timed.split.values())
+    return {
+        "words": timed.num_words,
+        "seconds": seconds,
+        "words_per_second": timed.num_words / seconds,
+        "ratio": words_per_second_alone * seconds / timed.num_words,
+        "split": timed.split,
     }

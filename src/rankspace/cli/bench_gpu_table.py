@@ -6,7 +6,14 @@ from typing import Any
 from rankspace.cli.output import print_line, print_pairs, print_table
 
 CIRCUMSTANCES = ("date", "commit", "device", "torch", "triton", "python")
-COLUMNS = ("step", "precision", "ms / at most", "x peer", "GB / at most", "error", "GEMM", "copy")
+COLUMNS = ("step", "precision", "ms / at most", "x peer", "GB / at most", "error", "GEMM", "copy", "worst weight")
+PARTS = (
+    ("steps", "steps"),
+    ("recording", "compiling and recording"),
+    ("evaluation", "evaluation"),
+    ("checkpoints", "checkpoints"),
+    ("rest", "the rest"),
+)
 
 
 def show_gpu(result: dict[str, Any]) -> None:
@@ -26,6 +33,8 @@ def show_gpu(result: dict[str, Any]) -> None:
         print_line(parse_line(result["parse"]))
     for run in result["training"]:
         print_line(training_line(run))
+        if not run["wrong"]:
+            print_line(whole_line(run))
 
 
 def rates_line(rates: dict[str, float]) -> str:
@@ -45,7 +54,7 @@ def cells(row: dict[str, Any]) -> list[str]:
     """What a table says of a step, but for its name."""
     error = f"{row['log_p_error']:.1e}" if "log_p_error" in row else ""
     if row["wrong"]:
-        return [row["precision"], "wrong", "", "", error, "", ""]
+        return [row["precision"], "wrong", "", "", error, "", "", worst_weight(row)]
     return [
         row["precision"] + ("" if row["way"] == "graph" else ", eager"),
         beside(row["milliseconds"], row["limit_ms"]),
@@ -54,7 +63,14 @@ def cells(row: dict[str, Any]) -> list[str]:
         error,
         f"{row['gemm_fraction']:.0%}",
         f"{row['copy_fraction']:.0%}",
+        worst_weight(row),
     ]
+
+
+def worst_weight(row: dict[str, Any]) -> str:
+    """The weight whose gradient is furthest off, and by how much of its norm; nothing where none was compared."""
+    worst = row.get("worst_weight")
+    return f"{worst['error']:.1e} {worst['name']}" if worst else ""
 
 
 def beside(value: float, limit: float | None) -> str:
@@ -77,4 +93,14 @@ def training_line(run: dict[str, Any]) -> str:
         f"{run['name']}: {run['words_per_second']:,.0f} words/s in training, {run['words_per_second_alone']:,.0f} by "
         f"steps alone: {run['ratio']:.2f} times as long (at most {run['limit']:g}); {run['num_again']} sentences done "
         "again"
+    )
+
+
+def whole_line(run: dict[str, Any]) -> str:
+    """Of the same run, what its steps do not tell."""
+    whole = run["whole"]
+    parts = ", ".join(f"{title} {whole['split'][name]:.1f}" for name, title in PARTS)
+    return (
+        f"{run['name']}, the whole call: {whole['words_per_second']:,.0f} words/s, {whole['ratio']:.2f} times as long "
+        f"as by steps alone; {whole['seconds']:.1f} s: {parts}"
     )

@@ -1,0 +1,88 @@
+"""Where the time of a whole call of `train` goes.
+
+A display is told of every step. Of evaluations and checkpoints it is not: `Stopwatch.watching` times the functions that
+make them, and waits for the device before and after each, where the run waits anyway. What is none of these is the
+rest: making the model and the folder of the run before the first step, its card and curves after the last.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal, NamedTuple
+from unittest.mock import patch
+
+import torch
+
+from rankspace.bench.device_clock import Marks, wait_for
+from rankspace.training.evaluator import Evaluator
+from rankspace.training.keeping import Keeper
+from rankspace.training.loop import Trainer
+from rankspace.training.progress import Quiet
+
+Kind = Literal["evaluation", "checkpoints"]
+MADE_BY: tuple[tuple[Kind, type, str], ...] = (
+    ("evaluation", Evaluator, "__call__"),
+    ("checkpoints", Trainer, "save"),
+    ("checkpoints", Keeper, "save_best"),
+)
+
+
+class Pause(NamedTuple):
+    """What was done between two steps."""
+
+    kind: Kind
+    num_steps: int  # before it
+    seconds: float
+
+
+class Stopwatch(Quiet):
+    """When the device was done with the beginning of a run and with each of its steps, and what was between them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self.ends = device, Marks(device)
+        self.pauses: list[Pause] = []
+        self.seconds = 0.0  # of what was watched
+
+    def begin(self, title: str, num_epochs: int, done: float) -> None:
+        self.ends.set()
+
+    def advance(self, epochs: float, record: Mapping[str, Any]) -> None:
+        self.ends.set()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within, one run is timed, from here to the end of it."""
+        with ExitStack() as stack:
+            for kind, owner, name in MADE_BY:
+                stack.enter_context(patch.object(owner, name, self._timed(kind, getattr(owner, name))))
+            begin = self._now()
+            yield
+            self.seconds = self._now() - begin
+
+    def _timed(self, kind: Kind, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            begin = self._now()
+            result = function(*given, **named)
+            self.pauses.append(Pause(kind, len(self.ends) - 1, self._now() - begin))
+            return result
+
+        return run
+
+    def _now(self) -> float:
+        wait_for(self._device)
+        return time.perf_counter()
+
+
+def split(
+    seconds: float, ends: Sequence[float], has_graph: Sequence[bool], pauses: Sequence[Pause]
+) -> dict[str, float]:
+    """The seconds of a run by what they went to; together they are all of them. `ends` are when it began and when each
+    step was done; steps whose shape has no graph yet are compiled and recorded."""
+    found = dict.fromkeys(("steps", "recording", "evaluation", "checkpoints"), 0.0)
+    for pause in pauses:
+        found[pause.kind] += pause.seconds
+    for place, (before, end) in enumerate(itertools.pairwise(ends)):
+        within = sum(pause.seconds for pause in pauses if pause.num_steps == place)
+        found["steps" if has_graph[place] else "recording"] += end - before - within
+    return found | {"rest": seconds - sum(found.values())}
