@@ -41,6 +41,19 @@ def hidden(first: Exception, then: Exception) -> Exception:
     return then
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    ],
+)
+def test_libraries_that_torch_calls_lack_memory_too(said: str) -> None:
+    assert is_lack_of_memory(RuntimeError(said))
+    assert not is_lack_of_memory(RuntimeError(said.split("_")[0] + "_STATUS_EXECUTION_FAILED"))
+
+
 @pytest.mark.parametrize("first", [RuntimeError(OUT_OF_MEMORY), MemoryError()])
 def test_an_error_in_the_place_of_a_lack_of_memory_tells_of_it(first: Exception) -> None:
     assert is_lack_of_memory(first)

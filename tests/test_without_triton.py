@@ -21,6 +21,7 @@ chosen = {
     "tn-pcfg": {**tree, "rank": 3},
     "simple-pcfg": tree,
     "n-pcfg": tree,
+    "l-pcfg": {**tree, "rank": 2},
     "rank-hmm": chain,
     "lhmm": chain,
     "hmm": {"states": 5},
@@ -79,7 +80,7 @@ def test_importing_it_fails_there(tmp_path: Path) -> None:
 
 def test_models_run_in_torch_and_say_why(tmp_path: Path) -> None:
     reason = "backend is 'triton', but triton is not installed; give backend='auto'."
-    refusing = ("RankSpacePCFG", "RankSpacePCFG", "SimplePCFG", "n-pcfg", "rank-hmm", "lhmm", "hmm")
+    refusing = ("RankSpacePCFG", "RankSpacePCFG", "SimplePCFG", "n-pcfg", "l-pcfg", "rank-hmm", "lhmm", "hmm")
     assert printed_without_triton(MODEL, tmp_path) == [f"{name}: {reason}" for name in refusing]
 
 

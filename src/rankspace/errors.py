@@ -1,5 +1,10 @@
 """Every error this package raises on purpose. Each message names the operation, the place and the remedy."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LACKS = "out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED", "ALLOCATION_FAILED"  # as torch says it
+
 
 class RankspaceError(ValueError):
     """A mistake in what the caller gave us. The command line prints it as one line and exits with code 2."""
@@ -45,7 +50,7 @@ def is_lack_of_memory(error: BaseException) -> bool:
         return True
     if not isinstance(error, RuntimeError):
         return False
-    if any(words in str(error) for words in ("out of memory", "allocate memory", "not enough memory")):
+    if any(words in str(error) for words in LACKS):
         return True
     replaced = replaced_by(error)
     return replaced is not None and is_lack_of_memory(replaced)
@@ -54,3 +59,22 @@ def is_lack_of_memory(error: BaseException) -> bool:
 def replaced_by(error: BaseException) -> BaseException | None:
     """The error in whose place another was raised."""
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def origin(error: BaseException) -> BaseException:
+    """The error that a told one came from."""
+    while isinstance(error, NotEnoughMemoryError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+@contextmanager
+def lack_told(tell: Callable[[BaseException], NotEnoughMemoryError]) -> Iterator[None]:
+    """Within, a lack of memory is told by a function of the error, which may have been told already. Other errors
+    pass."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, NotEnoughMemoryError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        raise tell(error) from origin(error)

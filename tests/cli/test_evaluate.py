@@ -125,7 +125,7 @@ class TestModels:
     ) -> None:
         monkeypatch.setattr("rankspace.cli.memory.memory", lambda device: 500)
         ran = command("evaluate", grammar, data)
-        message = "the chart of 5 words takes 1.0 kB at least, and there are 0.5 kB; divide the sentence, or leave it"
+        message = "the chart of 5 words takes 1.4 kB at least, and there are 0.5 kB; divide the sentence, or leave it"
         assert ran == (2, "", f"error: {data}: test sentence 1: {message} out.\n")
         assert command("evaluate", grammar, data, "--max-length", "2").code == 0
 

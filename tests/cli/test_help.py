@@ -75,9 +75,7 @@ def test_help_shows_examples_and_cuts_nothing(command: Run, path: tuple[str, ...
     assert "..." not in text.partition("\n")[2]
 
 
-@pytest.mark.parametrize(
-    "name", [*OURS[:4], *OURS[5:], "train", "data", "data prepare", "show", "fgg", "bench"]
-)
+@pytest.mark.parametrize("name", [*OURS[:4], *OURS[5:], "train", "data", "data prepare", "show", "fgg", "bench"])
 def test_without_arguments_there_is_help_alone(command: Run, name: str) -> None:
     ran = command(*name.split())
     assert ran == (0, command(*name.split(), "--help").out, "")

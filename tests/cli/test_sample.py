@@ -8,6 +8,7 @@ import pytest
 import rankspace
 from cli.tiny_runs import NO_RUN, Run
 from rankspace.trees import Tree
+from short_memory import lacking
 
 
 @pytest.mark.parametrize("model", ["grammar", "chain", "rank-hmm", "c-pcfg"])
@@ -62,3 +63,12 @@ def test_mistakes(command: Run, chain: str, arguments: list[str], message: str) 
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {message}")
     assert ran.err.count("\n") == 1
+
+
+def test_sentences_that_memory_does_not_hold(command: Run, chain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankspace.distributions.HMM.sample", lacking)
+    message = (
+        "sample: not enough memory for 10 sentences of up to 40 words (4 states, float32): it takes about 3.2 kB, and "
+        "3.8 GB more could not be had; draw fewer at a time, or load the model on a device with more memory."
+    )
+    assert command("sample", chain) == (2, "", f"error: {message}\n")

@@ -10,6 +10,7 @@ import pytest
 import rankspace
 from rankspace.cli import main
 from rankspace.training import RunDirectory, preset_names
+from short_memory import lacking
 
 
 class Ran(NamedTuple):
@@ -155,6 +156,23 @@ def test_mistakes(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[st
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == f"error: {message.format(here=Path.cwd())}\n"
     assert not Path("out").exists()
+
+
+def test_a_device_by_its_number(run: Run) -> None:
+    ran = run("--config", "config.toml", "-o", "out", "--device", "cuda:7")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith("error: Invalid value for '--device': ")
+    assert "'cuda:7' is not one of 'auto', 'cpu', 'cuda'; see 'rankspace train --help'." in ran.err
+
+
+def test_a_model_that_memory_does_not_hold(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.nn.Module.to", lacking)
+    ran = run("--config", "config.toml", "-o", "out", "--device", "cpu", "-q")
+    message = (
+        "train: the model: not enough memory for rank-hmm with 1,148 weights (rank 3, float32): it takes about 18.4 kB"
+        ", and 3.8 GB more could not be had; lower model.rank."
+    )
+    assert ran == (2, "", f"error: {message}\n")
 
 
 def test_folders_that_are_there_already(run: Run) -> None:

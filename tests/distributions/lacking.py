@@ -55,6 +55,9 @@ def main() -> None:
             model.loss(wide).sum().backward()
 
     said(step)
+    hmm = HMM(*(table.requires_grad_() for table in hmm.parameters.values()))
+    found = hmm.log_prob(wide[:1, :50_000]).sum()
+    said(found.backward)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import weakref
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,20 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import rankspace
 import rankspace.distributions as distributions
 from rankspace.distributions import HMM, HSMM, LHMM, LPCFG, PCFG, BlockHMM, RankSpaceHMM, RankSpacePCFG, SimplePCFG
 from rankspace.distributions.contract import Distribution
 from rankspace.distributions.memory import bytes_asked, is_within_memory, size_text
 from rankspace.errors import NotEnoughMemoryError
 from rankspace.models import MODELS
+from short_memory import NoMemoryInBackward, lacking
 
 SIZES = {"nonterminal": 40, "preterminal": 50, "symbol": 90, "rank": 64, "vocab": 300, "vocabulary": 300}
 SIZES |= {"state": 200, "duration": 6, "column": 75}
 TREES: list[Any] = [RankSpacePCFG, SimplePCFG, PCFG, LPCFG]
 CHAINS: list[Any] = [HMM, LHMM, RankSpaceHMM, HSMM, BlockHMM]
+FUNCTION = "(torch.autograd.Function):"
 
 SAID = """\
 RankSpacePCFG.log_prob: not enough memory for 4 sentences of up to 1000 words (rank 300, float32): it takes about \
@@ -40,6 +44,8 @@ direct.log_prob: not enough memory for 2 sentences of up to 200000 words (300 st
 train: step 7: not enough memory for 2 sentences of up to 200000 words (300 states, float32): it takes about \
 2.4 GB, and 480.0 MB more could not be had; lower batches.max_sentences, batches.max_tokens, batches.max_length or \
 model.states.
+HMM.log_prob: not enough memory for a sentence of 50000 words (300 states, float32): it takes about \
+300.8 MB, and 60.0 MB more could not be had; give fewer or shorter sentences at a time, or fewer states.
 """
 
 
@@ -126,6 +132,58 @@ def test_every_model_tells_of_a_lack_of_memory() -> None:
     for model in MODELS.values():
         assert is_within_memory(model.pose)
         assert is_within_memory(model.log_prob)
+
+
+@pytest.mark.parametrize("of", [*TREES, *CHAINS])
+def test_a_lack_in_the_backward_pass_is_told_as_one_in_the_call(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    distribution, words = made(of, gradients=True), torch.zeros(2, 5, dtype=torch.int64)
+    found = distribution.log_prob(words, [5, 4]).sum()
+    with pytest.raises(NotEnoughMemoryError) as late, NoMemoryInBackward():
+        found.backward()
+    monkeypatch.setattr(of, "_linear", lacking)
+    with pytest.raises(NotEnoughMemoryError) as early:
+        distribution.log_prob(words, [5, 4])
+    assert str(late.value) == str(early.value)
+    assert f"it takes about {size_text(distribution.memory([5, 4], gradients=True))}, and 3.8 GB" in str(late.value)
+    assert isinstance(late.value.__cause__, RuntimeError)
+
+
+def test_other_errors_in_the_backward_pass_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("size mismatch")
+
+    found = made(HMM, gradients=True).log_prob(torch.zeros(1, 2, dtype=torch.int64)).sum()
+    monkeypatch.setattr("rankspace.inference.chain.log_z.gradients", fail)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        found.backward()
+
+
+def test_each_backward_pass_is_told_with_the_call_it_belongs_to() -> None:
+    first, second = (made(HMM, gradients=True).log_prob(torch.zeros(1, n, dtype=torch.int64)).sum() for n in (3, 4))
+    for found, length in ((first, 3), (second, 4)):
+        with pytest.raises(NotEnoughMemoryError, match=rf"for a sentence of {length} words"), NoMemoryInBackward():
+            found.backward()
+
+
+def test_a_query_that_differentiates_tells_of_itself() -> None:
+    for query in ("mbr", "span_marginals", "expected_counts"):
+        with pytest.raises(NotEnoughMemoryError, match=rf"^SimplePCFG\.{query}: not enough"), NoMemoryInBackward():
+            getattr(made(SimplePCFG), query)(torch.zeros(1, 4, dtype=torch.int64))
+
+
+def test_an_engine_that_no_query_called_raises_what_torch_does() -> None:
+    distribution = made(HMM, gradients=True)
+    found = distribution._log_z(distribution._batch(torch.zeros(1, 4, dtype=torch.int64), None)).sum()
+    with pytest.raises(RuntimeError, match="out of memory"), NoMemoryInBackward():
+        found.backward()
+
+
+def test_every_backward_pass_that_is_written_out_tells_of_a_lack_of_memory() -> None:
+    """But that of the generic engine, which no query on sentences runs."""
+    lines = {path: ["", *path.read_text().splitlines()] for path in Path(rankspace.__path__[0]).rglob("*.py")}
+    own = [(path, before) for path, text in lines.items() for before, line in pairwise(text) if FUNCTION in line]
+    assert len(own) > 12
+    assert {path.parent.name for path, before in own if before != "@tell_of_lacks"} == {"generic"}
 
 
 def _lineage(found: Any) -> list[type]:

@@ -223,6 +223,37 @@ def test_sentences_that_are_low_lost_impossible_or_empty() -> None:
         assert float(found.log_z[4]) == 0
 
 
+@pytest.mark.parametrize("time", [10, 66])
+def test_ends_of_sentences_of_many_words(time: int) -> None:
+    """More than a program looks at in one go: a word counts wherever it stands."""
+    lengths = (70, 65, 70, 64, 70)
+    chain, layout = filled_chain(3, lengths), ragged(lengths, DEVICE)
+    for found in (ends(chain), ends_by_torch(chain)):
+        assert not bool((found.low | layout.in_callers_order(found.lost)).any())
+    first = chain.rows.first(time)
+    chain.outputs[first, 1] = 1e-26  # low on the way
+    chain.log_scale[first + 1] = -math.inf  # a word that no rank can have
+    chain.outputs[first + 2] = math.nan
+    found, expected = ends(chain), ends_by_torch(chain)
+    torch.testing.assert_close(found.log_z, expected.log_z, rtol=1e-12, atol=1e-6, equal_nan=True)
+    by_place = layout.sentence_at.tolist()
+    for each in (found, expected):
+        assert each.low[0]
+        assert float(each.log_z[by_place[1]]) == -math.inf
+        assert each.lost.tolist() == [sentence == by_place[2] for sentence in range(5)]
+
+
+def test_doubts_of_sentences_of_many_words() -> None:
+    lengths = (70, 3)
+    chain, layout = filled_chain(3, lengths), ragged(lengths, DEVICE)
+    chain.outputs[chain.rows.first(68), 1] *= 2.0**-80
+    of_sums = 2.0**60 * random(*chain.outputs.shape)
+    given = chain, of_sums, torch.ones(2, dtype=torch.bool, device=DEVICE), layout.token_place, layout.previous
+    found, expected = doubts(*given), doubts_by_torch(*given)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0.0)
+    assert (found > 0).tolist() == [True, False]
+
+
 def test_low_outputs_are_raised() -> None:
     """Each to the floor at the scale of its step; what is no number stays none, and zeros of the start stay."""
     floor = FLOOR.value

@@ -78,6 +78,7 @@ def relative_errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> fl
         ((1, 1), 37, 13),
         ((2, 0, 4), 1, 1),
         ((8, 9, 2), 37, 13),
+        ((70, 3), 9, 5),
     ],
 )
 def test_equals_the_torch_engine(start: Start, lengths: tuple[int, ...], states: int, rank: int) -> None:

@@ -34,7 +34,7 @@ def by_torch(model: NeuralHMM, words: Tensor, lengths: tuple[int, ...]) -> Tenso
 
 
 @pytest.mark.parametrize(
-    ("lengths", "states"), [((5, 3, 1, 2), 37), ((4, 0, 7), 16), ((1, 1), 37), ((2, 3), 1), ((2,), 5)]
+    ("lengths", "states"), [((5, 3, 1, 2), 37), ((4, 0, 7), 16), ((1, 1), 37), ((2, 3), 1), ((2,), 5), ((70, 3), 5)]
 )
 def test_equals_the_torch_engine(lengths: tuple[int, ...], states: int) -> None:
     model, words = new_hmm(states), random_words(lengths)

@@ -1,4 +1,5 @@
-"""Trees with a full rule tensor by Triton kernels against the torch engine in float64; `n-pcfg` by them."""
+"""Trees with a full rule tensor by Triton kernels against the torch engine in float64; `n-pcfg` and `l-pcfg` by
+them."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +13,14 @@ pytest.importorskip("triton", reason="needs triton")
 
 from kernels.dense_cases import Tables, by_kernels, by_torch, compare, random_tables, random_words
 from kernels.dense_charts import DEVICE
+from rankspace.distributions import LPCFG, PCFG
+from rankspace.distributions.memory import Work
 from rankspace.errors import RankspaceError
 from rankspace.inference.ragged import ragged
 from rankspace.inference.tree.dense_triton import Setting, dense_log_z_by_kernels
 from rankspace.kernels import dense_chart, dense_links
 from rankspace.models import create
+from rankspace.models.l_pcfg import over_ranks, over_symbols
 
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about what happens without a GPU")
 
@@ -152,44 +156,149 @@ def test_second_derivatives_are_refused() -> None:
         torch.autograd.grad(found.sum(), root, create_graph=True)
 
 
-def small_model(**options: Any) -> Any:
+MODELS: dict[str, tuple[str, dict[str, int]]] = {
+    "n-pcfg": ("n-pcfg", {}),
+    "l-pcfg, over ranks": ("l-pcfg", {"rank": 2}),
+    "l-pcfg, over symbols": ("l-pcfg", {"rank": 5}),
+}
+every_model = pytest.mark.parametrize("case", MODELS)
+
+
+def small_model(case: str = "n-pcfg", **options: Any) -> Any:
     torch.manual_seed(0)
-    model: Any = create("n-pcfg", vocabulary=20, nonterminals=3, preterminals=4, size=8).to(DEVICE)
+    name, sizes = MODELS[case]
+    model: Any = create(name, vocabulary=20, nonterminals=3, preterminals=4, size=8, **sizes).to(DEVICE)
     model.options = options
     return model
 
 
-def test_the_model_by_kernels() -> None:
-    words, lengths, seed = random_words(3, 5) % 20, [5, 3, 2], torch.zeros((), dtype=torch.int64, device=DEVICE)
-    model = small_model()
-    found, lost = model.padded_log_prob(words, torch.tensor(lengths, device=DEVICE), seed)
-    (-found.mean()).backward()
-    gradients = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+def slopes_of(model: Any, log_p: Tensor) -> dict[str, Tensor]:
     model.zero_grad()
+    (-log_p.mean()).backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+
+def same_slopes(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-5) -> None:
+    """Those near zero are differences of large numbers."""
+    largest = max(float(each.norm()) for each in expected.values())
+    for name, each in expected.items():
+        assert float((found[name] - each).norm()) <= tolerance * largest, name
+
+
+@every_model
+def test_the_model_by_kernels(case: str) -> None:
+    words, lengths, seed = random_words(3, 5) % 20, [5, 3, 2], torch.zeros((), dtype=torch.int64, device=DEVICE)
+    model = small_model(case)
+    found, lost = model.padded_log_prob(words, torch.tensor(lengths, device=DEVICE), seed)
+    slopes = slopes_of(model, found)
     expected = model.double().log_prob(words, lengths)
-    (-expected.mean()).backward()
     assert not bool(lost.any())
     assert found.dtype == torch.float64
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-5)
-    largest = max(float(weight.grad.norm()) for weight in model.parameters())
-    for name, weight in model.named_parameters():  # those near zero are differences of large numbers
-        assert float((gradients[name] - weight.grad).norm()) <= 1e-5 * largest, name
+    same_slopes(slopes, slopes_of(model, expected))
 
 
-def test_when_the_model_can_be_captured() -> None:
-    assert small_model().can_be_captured(DEVICE)
-    assert small_model(backend="triton", precision="high").can_be_captured(DEVICE)
-    assert not small_model(backend="torch").can_be_captured(DEVICE)
-    assert not small_model().double().can_be_captured(DEVICE)
+@every_model
+def test_log_prob_runs_by_kernels(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """On a ragged batch, a sentence of one word among them."""
+    words, lengths, launched = random_words(4, 5) % 20, [2, 5, 1, 3], []
+    model = small_model(case, backend="triton")
+    by_itself = model.log_prob_by_kernels
+    monkeypatch.setattr(model, "log_prob_by_kernels", lambda *given: launched.append(given[1]) or by_itself(*given))
+    found = model.log_prob(words, lengths)
+    assert [layout.lengths for layout in launched] == [(2, 5, 1, 3)]
+    assert found.dtype == torch.float32
+    assert float(found[2].detach()) == -math.inf
+    possible = [0, 1, 3]
+    slopes = slopes_of(model, found[possible])
+    model.options = {"backend": "torch"}
+    expected = model.double().log_prob(words, lengths)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-5, check_dtype=False)
+    same_slopes(slopes, slopes_of(model, expected[possible]))
 
 
-def test_its_distribution_runs_as_with_auto() -> None:
-    words = torch.tensor([[0, 1, 0]], device=DEVICE)
-    found, expected = (small_model(**options).log_prob(words) for options in ({"backend": "triton"}, {}))
-    torch.testing.assert_close(found, expected)
+@every_model
+def test_log_prob_redoes_what_kernels_lose(case: str) -> None:
+    words, lengths = random_words(3, 6) % 20, [6, 4, 5]
+    model = small_model(case, backend="triton")
+    emission = (model.grammar if case == "n-pcfg" else model).emission
+    with torch.no_grad():
+        emission.words.weight.mul_(200)
+    _, lost = model.log_prob_by_kernels(words, ragged(tuple(lengths), DEVICE), torch.zeros((), device=DEVICE).long())
+    assert bool(lost.any())
+    found = model.log_prob(words, lengths)
+    slopes, model.options = slopes_of(model, found), {}
+    expected = model.double().log_prob(words, lengths)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2, check_dtype=False)  # logits of hundreds
+    same_slopes(slopes, slopes_of(model, expected), 1e-4)
+
+
+@every_model
+def test_when_the_model_can_be_captured(case: str) -> None:
+    assert small_model(case).can_be_captured(DEVICE)
+    assert small_model(case, backend="triton", precision="high").can_be_captured(DEVICE)
+    assert small_model(case, order="state").can_be_captured(DEVICE)
+    assert not small_model(case, order="rank").can_be_captured(DEVICE)
+    assert not small_model(case, backend="torch").can_be_captured(DEVICE)
+    assert not small_model(case).double().can_be_captured(DEVICE)
+
+
+@every_model
+def test_queries_without_kernels_run_as_with_auto(case: str) -> None:
+    words = random_words(2, 4) % 20
+    forced, free = small_model(case, backend="triton"), small_model(case)
+    assert forced().backend == forced.pose(words).distribution.backend == "auto"
+    found, expected = (model.pose(words) for model in (forced, free))
+    assert found.distribution.mbr(found.words) == expected.distribution.mbr(expected.words)
+
+
+def test_kernels_of_another_order_or_dtype_are_refused() -> None:
+    words = random_words(1, 3) % 20
+    with pytest.raises(RankspaceError) as caught:
+        small_model(backend="triton", order="rank").log_prob(words)
+    assert str(caught.value) == (
+        "n-pcfg: backend is 'triton', but its kernels run in state order and order is 'rank'; give order='auto' or "
+        "backend='auto'."
+    )
+    for query in ("log_prob", "pose"):
+        with pytest.raises(RankspaceError) as caught:
+            getattr(small_model("l-pcfg, over ranks", backend="triton").double(), query)(words)
+        assert str(caught.value) == (
+            "l-pcfg: backend is 'triton', but the weights are torch.float64 and it needs float32; give backend='auto'."
+        )
+
+
+@pytest.mark.parametrize("multiplied", [over_ranks, over_symbols])
+def test_a_head_that_is_multiplied_out(multiplied: Any) -> None:
+    """As `LPCFG.collapse` does it in log space; rules sum to one."""
+    torch.manual_seed(0)
+    sizes = ((3,), (3, 2), (2, 49), (4, 5))
+    root, head, pair, emission = (torch.randn(*size, dtype=torch.float64).log_softmax(-1) for size in sizes)
+    pair = pair.view(2, 7, 7)
+    collapsed = LPCFG(root, head, pair, emission).collapse("ranks" if multiplied is over_ranks else "symbols")
+    found = multiplied(*(table.exp().float().to(DEVICE) for table in (root, head, pair)))
+    for one, name in zip(found, ("log_root", "log_rule"), strict=True):
+        torch.testing.assert_close(one.double().cpu(), collapsed.parameters[name].exp(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(found[1].sum((1, 2)), torch.ones(len(found[1]), device=DEVICE))
+
+
+@pytest.mark.parametrize(("rank", "numbers"), [(30, 30), (90, 60)])
+def test_memory_is_that_of_the_fewer(rank: int, numbers: int) -> None:
+    work = Work((40,) * 16, gradients=True, kernels=True)
+    sizes = {"preterminal": 120, "vocab": 100}
+    found = LPCFG.numbers_kept({"nonterminal": 60, "rank": rank, **sizes}, work)
+    assert found == PCFG.numbers_kept({"nonterminal": numbers, **sizes}, work)
 
 
 @on_cpu
-def test_without_a_gpu_there_is_no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+@every_model
+def test_without_a_gpu_there_is_no_capture(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")
-    assert not small_model().can_be_captured(DEVICE)
+    assert not small_model(case).can_be_captured(DEVICE)
+    for query in ("log_prob", "pose"):
+        with pytest.raises(RankspaceError) as caught:
+            getattr(small_model(case, backend="triton"), query)(random_words(1, 3) % 20)
+        assert str(caught.value) == (
+            f"{MODELS[case][0]}: backend is 'triton', but the parameters are on cpu and it needs a GPU; give "
+            "backend='auto'."
+        )

@@ -1,5 +1,7 @@
 """Trees with a full rule tensor by Triton kernels on a GPU: accuracy at size, the same bits twice, and CUDA graphs."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,7 +10,7 @@ pytest.importorskip("triton", reason="needs triton")
 
 from kernels.dense_cases import VOCABULARY, Outcome, by_kernels, by_torch, random_tables, random_words
 from rankspace.inference.links import Precision
-from rankspace.models.n_pcfg import NPCFG
+from rankspace.models import create
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda")
@@ -65,11 +67,24 @@ def test_a_sentence_of_150_words() -> None:
     accurate(by_kernels(tables, words, (150,)), by_torch(tables, words, (150,)))
 
 
+@pytest.mark.parametrize(("precision", "tolerance"), [("highest", 1e-4), ("high", 2e-2)])
+def test_a_head_that_is_multiplied_out(precision: Precision, tolerance: float) -> None:
+    """At the sizes that the model has by itself."""
+    torch.manual_seed(0)
+    model, words = create("l-pcfg", vocabulary=VOCABULARY).to(GPU), random_words(len(RAGGED), 40)
+    model.options = {"precision": precision, "backend": "triton"}
+    found = model.log_prob(words, RAGGED)
+    model.options = {"backend": "torch"}
+    expected = model.double().log_prob(words, RAGGED)
+    assert float((found - expected)[expected.isfinite()].abs().max().detach()) <= tolerance
+
+
+@pytest.mark.parametrize("sizes", [{"name": "n-pcfg"}, {"name": "l-pcfg", "rank": 13}], ids=lambda sizes: sizes["name"])
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
-def test_a_captured_step_gives_the_same_bits(precision: Precision) -> None:
+def test_a_captured_step_gives_the_same_bits(precision: Precision, sizes: dict[str, Any]) -> None:
     """Of other words and other lengths than it was captured with."""
     torch.manual_seed(0)
-    model = NPCFG(VOCABULARY, 30, 60, 64).to(GPU)
+    model = create(**sizes, vocabulary=VOCABULARY, nonterminals=30, preterminals=60, size=64).to(GPU)
     model.options = {"precision": precision}
     words, lengths = random_words(6, 21), torch.tensor([21, 21, 13, 5, 2, 2], device=GPU)
     seed = torch.zeros((), dtype=torch.int64, device=GPU)

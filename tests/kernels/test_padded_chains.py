@@ -12,6 +12,8 @@ from kernels.charts import DEVICE
 from kernels.test_chain_model import VOCABULARY, Start, gradients, new_model, random_words, relative_errors, seed_of
 from rankspace.errors import RankspaceError
 from rankspace.inference.ragged import ragged
+from rankspace.kernels.chain_table import FLOOR
+from rankspace.models import create, fast_model
 from rankspace.models.contract import Model
 from rankspace.models.fast_chain import rank_chain_log_prob
 
@@ -154,6 +156,28 @@ def test_kernels_of_another_order_are_refused() -> None:
         "rank-hmm: backend is 'triton', but its kernels run in rank order and order is 'state'; give order='auto' or "
         "backend='auto'."
     )
+
+
+def test_kernels_are_for_sizes_that_the_proof_of_their_floor_holds_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FLOOR.value >= 4 * fast_model.MOST_TERMS * 2.0**-126
+    model, words = new_model("ranks", 20, 7).eval(), random_words((3, 2))
+    expected = model.log_prob(words, (3, 2))
+    for bound, fits in ((140, True), (139, False)):
+        monkeypatch.setattr(fast_model, "MOST_TERMS", bound)
+        model.options = {}
+        assert model.can_be_captured(DEVICE) == fits
+    assert not create("lhmm", vocabulary=3, states=20, rank=7, size=4).can_be_captured(DEVICE)
+    assert create("hmm", vocabulary=3, states=139, size=4).can_be_captured(DEVICE)
+    monkeypatch.setattr(model, "log_prob_by_kernels", None)
+    torch.testing.assert_close(model.log_prob(words, (3, 2)), expected, rtol=1e-5, atol=1e-5)
+    model.options = {"backend": "triton"}
+    for query in (model.log_prob, model.pose):
+        with pytest.raises(RankspaceError) as caught:
+            query(words, (3, 2))
+        assert str(caught.value) == (
+            "rank-hmm: backend is 'triton', but its kernels are for rank times states of at most 139 and these are 140;"
+            " give fewer of them or backend='auto'."
+        )
 
 
 def test_other_queries_have_a_distribution_as_before() -> None:

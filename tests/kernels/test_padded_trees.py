@@ -9,8 +9,11 @@ from torch import Tensor
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
+from rankspace.errors import RankspaceError
+from rankspace.inference.tree import engine, kernel_bounds
 from rankspace.inference.tree.inputs import TreeInputs
 from rankspace.inference.tree.triton_engine import log_z_by_kernels
+from rankspace.kernels.scales import FLOOR, LINK_FLOOR
 from rankspace.models import Model, create, low_rank_trees
 from rankspace.models.fast_tables import conditional
 
@@ -120,7 +123,41 @@ def test_which_options_can_be_captured() -> None:
         assert not model.can_be_captured(DEVICE)
     model.options = {}
     assert not model.double().can_be_captured(DEVICE)
-    assert not create("hmm", vocabulary=3, states=2, size=4).can_be_captured(DEVICE)
+    assert not create("vl-hmm", vocabulary=3, states=2, blocks=1, size=4).can_be_captured(DEVICE)
+
+
+SIZES = {"rank-pcfg": (6, 7), "rank-pcfg from ranks": (18, 7), "tn-pcfg": (6, 7), "simple-pcfg": (6, 9)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("which", [0, 1])
+def test_kernels_are_for_sizes_that_the_proof_of_their_floor_holds_for(
+    name: str, which: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks, and the larger of both kinds of symbols. Beyond that torch does it, unless kernels are asked for."""
+    model, words, size = new_model(name).eval(), padded_words((3, 2), 3), SIZES[name][which]
+    expected, bound = model.log_prob(words), ("MOST_RANKS", "MOST_SYMBOLS")[which]
+    monkeypatch.setattr(kernel_bounds, bound, size)
+    assert model.can_be_captured(DEVICE)
+    monkeypatch.setattr(kernel_bounds, bound, size - 1)
+    assert not model.can_be_captured(DEVICE)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "log_z_by_kernels", None)
+        torch.testing.assert_close(model.log_prob(words), expected, rtol=1e-5, atol=1e-5)
+    model.options = {"backend": "triton"}
+    with pytest.raises(RankspaceError) as caught:
+        model.log_prob(words)
+    symbols = f"nonterminals and as many preterminals and there are {model().num_nonterminals} and {size}"
+    told = f"ranks and there are {size}" if which == 0 else symbols
+    assert str(caught.value) == (
+        f"{type(model()).__name__}: backend is 'triton', but its kernels are for at most {size - 1} {told}; give "
+        "backend='auto'."
+    )
+
+
+def test_the_floors_are_above_what_they_are_proved_for() -> None:
+    assert FLOOR.value >= kernel_bounds.MOST_RANKS * LINK_FLOOR
+    assert FLOOR.value > kernel_bounds.MOST_SYMBOLS * 2.0**-126
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -13,7 +13,7 @@ from kernels.test_chain_kernels import padded_chain, random_link
 from kernels.test_chain_model import VOCABULARY, gradients, random_words, relative_errors, seed_of
 from kernels.test_padded_chains import on_device, padded
 from rankspace.inference.links import Precision
-from rankspace.inference.ragged import ragged
+from rankspace.inference.ragged import Ragged, ragged
 from rankspace.kernels.chain_sides import (
     beside,
     both_products,
@@ -57,7 +57,7 @@ def new_lhmm(
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("lengths", "states", "rank"),
-    [((5, 3, 1, 2), 37, 13), ((4, 0, 7), 16, 40), ((1, 1), 37, 13), ((2, 3), 1, 1)],
+    [((5, 3, 1, 2), 37, 13), ((4, 0, 7), 16, 40), ((1, 1), 37, 13), ((2, 3), 1, 1), ((70, 3), 9, 4)],
 )
 def test_equals_the_torch_engine(form: Form, lengths: tuple[int, ...], states: int, rank: int) -> None:
     model, words = new_lhmm(form, states, rank), random_words(lengths)
@@ -168,7 +168,48 @@ def test_products_in_shares(num_rows: int, num_middle: int, num_columns: int, tu
     torch.testing.assert_close(found.sum(0), rows @ table, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("lengths", [(4, 1, 3), (5, 5), (1, 1), (2, 0)])
+@pytest.mark.parametrize("is_padded", [False, True])
+@pytest.mark.parametrize("is_tall", [False, True])
+def test_an_impossible_sentence_has_minus_infinity_and_gradient_zero(
+    monkeypatch: pytest.MonkeyPatch, is_tall: bool, is_padded: bool
+) -> None:
+    """By a word that no state has, at the beginning, within, or at the end; in each direction alone, and in both at
+    once. Others have what they have alone."""
+    for module in (fast_sides, fast_tall):
+        monkeypatch.setattr(module, "is_tall", lambda *_: is_tall)
+    lengths, possible = (3, 4, 3, 2, 3), [0, 3]
+    model, layout = new_lhmm("features", 20, 7), ragged((4,) * 5 if is_padded else lengths, DEVICE)
+    sentence, time = layout.sentence_at[layout.token_place], layout.token_time
+    by_sentence = torch.randn(5, 4, 20, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    by_sentence[[1, 2, 4], [1, 0, 2]] = -torch.inf
+    log_words = by_sentence[sentence, time].requires_grad_()
+    log_p, lost = chain_of(model, log_words, layout, on_device(lengths) if is_padded else None)
+    assert (log_p == -torch.inf).tolist() == [False, True, True, False, True]
+    found = torch.autograd.grad(
+        log_p[possible].sum() + 0 * log_p.nan_to_num(neginf=0).sum(), [*tables_of(model), log_words]
+    )
+    assert not bool(lost.any())
+    short = ragged((3, 2), DEVICE)
+    rows = by_sentence[possible][short.sentence_at[short.token_place], short.token_time].requires_grad_()
+    alone, _ = chain_of(model, rows, short, None)
+    torch.testing.assert_close(log_p[possible], alone, rtol=1e-6, atol=1e-6)
+    for one, other in zip(found[:3], torch.autograd.grad(alone.sum(), tables_of(model)), strict=True):
+        assert float((one - other).norm() / other.norm()) < 1e-5
+    assert not bool(found[3][torch.isin(sentence, torch.tensor([1, 2, 4], device=DEVICE))].any())
+
+
+def tables_of(model: NeuralLHMM) -> list[Tensor]:
+    return [model.from_states, model.to_states, model.ranks]
+
+
+def chain_of(
+    model: NeuralLHMM, log_words: Tensor, layout: Ragged, true_lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    settings = fast_states.Settings(layout, "highest", True, true_lengths)
+    return fast_states.state_chain_log_prob(*tables_of(model), log_words, settings, seed_of(0))
+
+
+@pytest.mark.parametrize("lengths", [(4, 1, 3), (5, 5), (1, 1), (2, 0), (66, 3)])
 def test_both_sides_at_once(monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]) -> None:
     """As for tables in bfloat16, and with products in shares."""
     model, words = new_lhmm("features", 37, 13), random_words(lengths)

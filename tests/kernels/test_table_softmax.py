@@ -8,8 +8,10 @@ import torch
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE, rounding
+from kernels.test_unwritten_memory import poisoned_memory
 from rankspace.kernels import table_softmax
 from rankspace.kernels.dropping import kept_by_torch, lots_by_torch
+from rankspace.kernels.halves import halves
 from rankspace.kernels.link_rows import normalised, normalised_by_torch
 from rankspace.kernels.multiples import multiple_of
 from rankspace.kernels.rectifying import (
@@ -140,6 +142,15 @@ def test_rows_of_a_link_sum_to_one(sizes: tuple[int, int], both: bool, dtype: to
         assert turned is None
 
 
+@pytest.mark.parametrize("sizes", [(3, 7), (70, 65)])
+def test_rows_of_a_link_are_written_everywhere(sizes: tuple[int, int]) -> None:
+    table = random(*sizes).exp()
+    with poisoned_memory():
+        found = normalised(table, torch.float32, both=True)
+    for one, other in zip(found, normalised_by_torch(table, torch.float32, both=True), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=0.0)
+
+
 def test_units_of_lengths() -> None:
     assert [multiple_of(size) for size in (1, 2, 12, 13500, 1000, 48, 4096, 0)] == [1, 2, 4, 4, 8, 16, 16, 16]
     assert multiple_of(13500, 13504, 13504) == 4
@@ -174,6 +185,25 @@ def test_residual_sums_in_halves(sizes: tuple[int, int]) -> None:
         whole = halved.passed.double() + halved.low.double()
         torch.testing.assert_close(whole, expected.passed.double(), rtol=2.0**-14, atol=0.0)
         torch.testing.assert_close(sums[1], sums[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_twice(dtype: torch.dtype) -> None:
+    """Whatever memory held: of sums over rows in parts, and of halves."""
+    y, x = random(300, 33).to(dtype), random(300, 33).roll(1).to(dtype)
+
+    def run() -> list[torch.Tensor]:
+        sums = new_sums(y, 2)
+        passed = [*passed_back(y, x, y, sums[0], dtype), *passed_back(y, x, x, sums[1], dtype, halved=True)]
+        return [plus_rectified(y, x), *(each for each in passed if each is not None), sums, *halves(y.float())]
+
+    once = run()
+    with poisoned_memory():
+        again = run()
+    assert len(once) == 9
+    for one, other in zip(once, again, strict=True):
+        assert not bool(one.isnan().any())
+        assert torch.equal(one, other)
 
 
 @pytest.mark.gpu

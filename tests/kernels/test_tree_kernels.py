@@ -21,6 +21,7 @@ from kernels.charts import (
     up_to,
     with_mass,
 )
+from kernels.test_unwritten_memory import poisoned_memory
 from rankspace.kernels.scales import DOUBTFUL
 from rankspace.kernels.tree_chart import Chart
 from rankspace.kernels.tree_doubt import doubts, doubts_by_torch
@@ -39,13 +40,15 @@ from rankspace.kernels.tree_tops import (
 from rankspace.kernels.tree_words import lay_words, lay_words_by_torch, sum_by_word, sum_by_word_by_torch
 
 CLOSE = {"rtol": 1e-5, "atol": 0.0}  # sums of positive terms: rounding alone, in another order
-RANKS = [1, 3, 37, 130]
-LENGTHS = {1: (1, 2), 3: (3, 0, 4, 1), 37: (3, 2), 130: (3,)}
+RANKS = [1, 3, 37, 130, 515]
+LENGTHS = {1: (1, 2), 3: (3, 0, 4, 1), 37: (3, 2), 130: (3,), 515: (2,) * 17}
 BEGUN = [
-    (False, torch.float32),
-    (True, torch.float32),
-    pytest.param(False, torch.bfloat16, marks=pytest.mark.gpu),
-    pytest.param(True, torch.bfloat16, marks=pytest.mark.gpu),
+    (3, False, torch.float32),
+    (3, True, torch.float32),
+    (259, True, torch.float32),  # more than one program has of a row
+    pytest.param(3, False, torch.bfloat16, marks=pytest.mark.gpu),
+    pytest.param(3, True, torch.bfloat16, marks=pytest.mark.gpu),
+    pytest.param(259, True, torch.bfloat16, marks=pytest.mark.gpu),
 ]
 
 
@@ -95,10 +98,10 @@ def test_split_sums(rank: int, dtype: torch.dtype, weighted: bool) -> None:
         assert not bool(found.lost.any())
 
 
-@pytest.mark.parametrize(("weighted", "dtype"), BEGUN)
-def test_sums_that_are_begun_together(weighted: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("rank", "weighted", "dtype"), BEGUN)
+def test_sums_that_are_begun_together(rank: int, weighted: bool, dtype: torch.dtype) -> None:
     sentences = random_sentences((7, 6))
-    inputs = with_mass(random_inputs(3)) if weighted else random_inputs(3)
+    inputs = with_mass(random_inputs(rank)) if weighted else random_inputs(rank)
     expected = filled_chart(inputs, sentences, random_log_weights(sentences) if weighted else None, dtype)
     width, known = 6, 4
     begun = up_to(expected, width)
@@ -191,10 +194,10 @@ def test_outside_sums(rank: int, dtype: torch.dtype, weighted: bool) -> None:
         same_sums(found, expected, chart.rows.spans(width))
 
 
-@pytest.mark.parametrize(("weighted", "dtype"), BEGUN)
-def test_outside_sums_that_are_begun_together(weighted: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("rank", "weighted", "dtype"), BEGUN)
+def test_outside_sums_that_are_begun_together(rank: int, weighted: bool, dtype: torch.dtype) -> None:
     sentences = random_sentences((7, 3))
-    inputs = with_mass(random_inputs(3)) if weighted else random_inputs(3)
+    inputs = with_mass(random_inputs(rank)) if weighted else random_inputs(rank)
     chart = filled_chart(inputs, sentences, random_log_weights(sentences) if weighted else None, dtype)
     found, expected = above_of(chart), above_of(chart)
     begin_outside_sums(chart, found, WIDTHS, WIDTHS + 2)
@@ -241,6 +244,29 @@ def test_sums_by_word_and_marginals(rank: int, dtype: torch.dtype, weighted: boo
     torch.testing.assert_close(sum_by_word(*given), sum_by_word_by_torch(*given), rtol=1e-5, atol=1e-5)
     found, expected = span_marginals(chart, above), span_marginals_by_torch(chart, above)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("rank", [3, 130])
+def test_sums_by_word_and_marginals_do_not_read_what_was_not_written(rank: int) -> None:
+    """Nor do they leave anything unwritten: a word that does not occur has zeros, and so have the widest spans."""
+    sentences = random_sentences((3, 2))
+    chart = filled_chart(random_inputs(rank), sentences)
+    above, count = above_of(chart), chart.rows.num_tokens
+    above.children[:count, :, :rank].normal_()
+    above.children[:count, :, rank:] = 0
+    chart.children[chart.rows.num_parts :] = math.nan
+    chart.alpha[chart.rows.num_parts - count :] = math.nan
+    unit = torch.ones((), dtype=torch.float64, device=DEVICE)
+    for given in ((sentences.token_word, NUM_WORDS + 2), (None, count)):
+        with poisoned_memory():
+            found = sum_by_word(chart, above.children, *given, unit)
+        torch.testing.assert_close(
+            found, sum_by_word_by_torch(chart, above.children, *given, unit), rtol=1e-5, atol=1e-5
+        )
+    with poisoned_memory():
+        found = span_marginals(chart, above)
+    torch.testing.assert_close(found, span_marginals_by_torch(chart, above), rtol=1e-5, atol=1e-5)
+    assert not bool(found[chart.rows.num_parts :].any())
 
 
 def test_sums_are_begun_before_they_are_needed_and_completed_once() -> None:

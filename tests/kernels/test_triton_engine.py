@@ -50,7 +50,18 @@ def compare(inputs: TreeInputs, sentences: Sentences, weights: Tensor | None = N
 
 
 @pytest.mark.parametrize(
-    ("rank", "lengths"), [(1, (3, 2)), (3, (2,)), (3, (1, 4, 0, 3)), (37, (3, 2)), (130, (3,)), (16, (1, 3))]
+    ("rank", "lengths"),
+    [
+        (1, (3, 2)),
+        (3, (2,)),
+        (3, (1, 4, 0, 3)),
+        (37, (3, 2)),
+        (130, (3,)),
+        (16, (1, 3)),
+        (257, (2,) * 17),
+        (515, (3, *(2,) * 16)),
+        (1025, (2,) * 17),
+    ],
 )
 @pytest.mark.parametrize("weighted", [False, True])
 def test_values_and_gradients(rank: int, lengths: Sequence[int], weighted: bool) -> None:

@@ -16,8 +16,14 @@ from rankspace.inference.links import Precision
 from rankspace.models import Model, create
 
 VOCABULARY = 11
+GRAMMAR = {"nonterminals": 5, "preterminals": 7, "size": 8}
 SMALL: dict[str, dict[str, Any]] = {
-    "rank-pcfg": {"nonterminals": 5, "preterminals": 7, "rank": 6, "size": 8},
+    "rank-pcfg": {**GRAMMAR, "rank": 6},
+    "tn-pcfg": {**GRAMMAR, "rank": 6},
+    "simple-pcfg": GRAMMAR,
+    "n-pcfg": GRAMMAR,
+    "l-pcfg": {**GRAMMAR, "rank": 3},
+    "rank-hmm": {"states": 9, "rank": 4, "size": 8},
     "lhmm": {"states": 9, "rank": 4, "size": 8},
     "hmm": {"states": 9, "size": 8},
 }
@@ -25,6 +31,7 @@ LARGE: dict[str, dict[str, Any]] = {
     "rank-pcfg": {"nonterminals": 90, "preterminals": 150, "rank": 37, "size": 32},
     "simple-pcfg": {"nonterminals": 37, "preterminals": 65, "size": 32},
     "n-pcfg": {"nonterminals": 7, "preterminals": 33, "size": 32},
+    "l-pcfg": {"nonterminals": 37, "preterminals": 33, "rank": 7, "size": 32},
     "rank-hmm": {"states": 700, "rank": 131, "size": 32},
     "lhmm": {"states": 700, "rank": 131, "size": 32},
     "hmm": {"states": 331, "size": 32},

@@ -9,6 +9,7 @@ from torch import Tensor
 from models.cases import CASES, SENTENCES, VOCABULARY, padded, sentence_alone
 from rankspace.distributions import BlockHMM
 from rankspace.distributions.contract import Distribution
+from rankspace.errors import RankspaceError
 from rankspace.models import MODELS, Model, create, describe
 
 WORDS, LENGTHS = padded(SENTENCES)
@@ -52,6 +53,22 @@ def gradients(model: Model, value: Tensor) -> dict[str, Tensor]:
 
 def test_every_model_has_a_case() -> None:
     assert {name for name, _ in CASES.values()} == set(MODELS)
+
+
+@pytest.mark.parametrize(
+    "case", ["vl-hmm", "c-pcfg", "simple-cpcfg", "direct, hmm", "direct, pcfg", "direct, l-pcfg", "direct, lhmm"]
+)
+def test_a_model_without_kernels_says_so(case: str) -> None:
+    model = made(case).float()
+    model.options = {"backend": "triton"}
+    for query in (model, lambda: model.loss(WORDS, LENGTHS), lambda: model.pose(WORDS, LENGTHS), model.sampler):
+        with pytest.raises(RankspaceError) as caught:
+            query()
+        assert str(caught.value) == (
+            f"{model.NAME}: backend is 'triton', but this model has no kernels; give backend='auto'."
+        )
+    model.options = {"backend": "auto"}
+    assert bool(model.loss(WORDS, LENGTHS).isfinite().any())
 
 
 def test_every_table_is_normalised(model: Model) -> None:

@@ -31,6 +31,7 @@ CAPTURED = [
     {**GRAMMAR, "model.name": "tn-pcfg", "model.rank": 5},
     {**GRAMMAR, "model.name": "simple-pcfg"},
     {**GRAMMAR, "model.name": "n-pcfg"},
+    {**GRAMMAR, "model.name": "l-pcfg", "model.rank": 3},
     {**CHAIN, "model.dropout": 0.0},
     {"model.name": "lhmm", "model.states": 8, "model.rank": 5, "model.size": 8},
     {"model.name": "hmm", "model.states": 8, "model.size": 8},

@@ -114,7 +114,7 @@ def _of_model(
     def compute(model: Any, sentences: list[list[str]]) -> Scores:
         return evaluate_model(model, corpus, kept, seed, lambda step: status.update(f"evaluating: {step}"))
 
-    scores = within_memory(trained, [given[number] for number in kept], compute)
+    scores = within_memory(trained, [given[number] for number in kept], compute, parses=corpus.gold is not None)
     return {"data": source, "split": split, "num_too_long": len(corpus) - len(kept), **scores.to_json()}
 
 

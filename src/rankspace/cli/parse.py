@@ -128,7 +128,7 @@ def _parsed(trained: Any, chunk: list[Given], wanted: "Wanted", max_length: int 
     results = [Parsed(tuple(sentence.words)) for sentence in chunk]
     short = [place for place, each in enumerate(chunk) if max_length is None or len(each.words) <= max_length]
     sentences = [chunk[place] for place in short]
-    found = within_memory(trained, sentences, lambda model, some: parse_all(model, some, wanted))
+    found = within_memory(trained, sentences, lambda model, some: parse_all(model, some, wanted), parses=True)
     for place, parsed in zip(short, found, strict=True):
         results[place] = parsed
     return results

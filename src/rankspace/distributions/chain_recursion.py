@@ -32,7 +32,7 @@ class RecursiveDistribution(Distribution):
 
     NO_RANK_ORDER: ClassVar[str] = ""  # why, for those that have the state order only
     WIDTH: ClassVar = "state"
-    VECTORS: ClassVar = (2, 5)  # that an engine holds for each word at one time, without and with gradients
+    VECTORS: ClassVar = (2, 5)  # that an engine holds for each word at one time, in one pass and in both
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class RecursiveDistribution(Distribution):
     def numbers_kept(cls, sizes: Mapping[str, int], work: Work) -> int:
         """Some vectors for each word, and those of the distinct words."""
         distinct = min(work.num_tokens, sizes.get("vocab", work.num_tokens))
-        return sizes[cls.WIDTH] * (cls.VECTORS[work.gradients] * work.num_tokens + distinct)
+        return sizes[cls.WIDTH] * (cls.VECTORS[work.both_passes] * work.num_tokens + distinct)
 
     def _is_wide(self, query: str) -> bool:
         return query not in ("log_prob", "expected_counts")

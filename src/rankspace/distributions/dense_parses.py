@@ -36,9 +36,11 @@ class DenseTreeDistribution(OwnParameters):
     @classmethod
     def numbers_kept(cls, sizes: Mapping[str, int], work: Work) -> int:
         """m nonterminals, R rows of rules: m numbers for each span (m + R with ranks) and 2 R m for each word, with
-        gradients twice that; a second copy of the rules; temporaries, pairs of symbols of some spans at a time. By
+        both passes twice that; a second copy of the rules; temporaries, pairs of symbols of some spans at a time. By
         kernels m^2 numbers for each span, and all pairs of two words."""
-        m, p, rank, twice = sizes["nonterminal"], sizes["preterminal"], sizes.get("rank", 0), 1 + work.gradients
+        m, p, rank, twice = sizes["nonterminal"], sizes["preterminal"], sizes.get("rank", 0), 1 + work.both_passes
+        if work.kernels and rank:  # the head is multiplied out, over whichever are fewer
+            m, rank = min(m, rank), 0
         rows, pairs = rank or m, max(m, p) ** 2
         of_span = m * m if work.kernels else m + rank
         together = work.num_tokens * pairs if work.kernels else 2 * min(BUDGET, work.num_tokens * pairs)

@@ -22,6 +22,7 @@ from rankspace.inference.tree.descent import ChartLogs, Descent
 from rankspace.inference.tree.engine import log_z
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import LARGEST_WEIGHT, SpanWeights, inside
+from rankspace.inference.tree.kernel_bounds import unfit
 from rankspace.inference.tree.linear_inputs import linear_inputs, support_of, word_scale
 from rankspace.inference.tree.log_space import LogInputs, log_chart, log_lengths
 from rankspace.inference.tree.nodes import Nodes, Spans
@@ -37,10 +38,10 @@ class LowRankTreeDistribution(OwnParameters):
 
     @classmethod
     def numbers_kept(cls, sizes: Mapping[str, int], work: Work) -> int:
-        """R ranks: 2R numbers for each span, with gradients 3R (by kernels 3R and 6R); the link; as much again for
+        """R ranks: 2R numbers for each span, with both passes 3R (by kernels 3R and 6R); the link; as much again for
         words, the widest rows of the chart."""
         rank = sizes[cls.WIDTH]
-        of_span = (3 if work.kernels else 2) + (work.gradients and (3 if work.kernels else 1))
+        of_span = (3 if work.kernels else 2) + (work.both_passes and (3 if work.kernels else 1))
         return rank * (of_span * (work.num_spans + work.num_tokens) + 2 * rank)
 
     def _by_kernels(self) -> bool:
@@ -140,13 +141,19 @@ class LowRankTreeDistribution(OwnParameters):
                 f"float32; give backend='auto'."
             )
         if self.num_sentences is None:
-            return runs_triton(type(self).__name__, self.backend, dtype, self.device)
+            return self._fits_kernels() and runs_triton(type(self).__name__, self.backend, dtype, self.device)
         if self.backend == "triton":
             raise RankspaceError(
                 f"{type(self).__name__}: backend is 'triton', but the parameters are those of {self.num_sentences} "
                 f"sentences; give 'auto' or 'torch'."
             )
         return False
+
+    def _fits_kernels(self) -> bool:
+        reason = unfit(self.sizes[self.WIDTH], self.num_nonterminals, self.num_preterminals)
+        if reason and self.backend == "triton":
+            raise RankspaceError(f"{type(self).__name__}: backend is 'triton', but {reason}; give backend='auto'.")
+        return not reason
 
     def _by_torch(
         self, parameters: Parameters, some: Batch, found: Tensor, lost: Tensor, again: Tensor

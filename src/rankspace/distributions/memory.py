@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import torch
 
 from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory, replaced_by
+from rankspace.inference.differentiation import lack_told_in_both_passes
 
 if TYPE_CHECKING:
     from rankspace.distributions.contract import Distribution
@@ -33,6 +34,11 @@ class Work(NamedTuple):
     lengths: tuple[int, ...]
     gradients: bool = False  # with its backward pass
     kernels: bool = False  # by Triton, whose charts are wider
+    marginals: bool = False  # a backward pass along sentences alone, as parses take it: no parameter has a gradient
+
+    @property
+    def both_passes(self) -> bool:
+        return self.gradients or self.marginals
 
     @property
     def num_tokens(self) -> int:
@@ -62,14 +68,13 @@ def numbers_of(distribution: "Distribution", work: Work) -> int:
 class Shortage(NamedTuple):
     """What memory did not hold. The size is an estimate: what is done again in float64 or in log space takes more."""
 
-    num_sentences: int
-    longest: int
+    what: str  # 16 sentences of up to 40 words
     sizes: str  # rank 300, float32
     bytes_needed: int | None  # None if it is not known
 
-    def told(self, what: str, error: BaseException, remedy: str) -> NotEnoughMemoryError:
+    def told(self, place: str, error: BaseException, remedy: str) -> NotEnoughMemoryError:
         """The line for people. To be raised from the `origin` of the error."""
-        return NotEnoughMemoryError(f"{what}: {self.account(error)}; {remedy}.")
+        return NotEnoughMemoryError(f"{place}: {self.account(error)}; {remedy}.")
 
     def account(self, error: BaseException) -> str:
         """What was not held, about how much it takes, and what torch could not get."""
@@ -78,13 +83,12 @@ class Shortage(NamedTuple):
         missing = None if asked is None else f"{size_text(asked)} more could not be had"
         size = ", and ".join(part for part in (needed, missing) if part)
         size = f": {size}" if size else ""
-        return f"not enough memory for {self.batch}{sizes}{size}"
+        return f"not enough memory for {self.what}{sizes}{size}"
 
-    @property
-    def batch(self) -> str:
-        if self.num_sentences == 1:
-            return f"a sentence of {self.longest} words"
-        return f"{self.num_sentences} sentences of up to {self.longest} words"
+
+def sentences_text(num: int, longest: int) -> str:
+    """16 sentences of up to 40 words."""
+    return f"a sentence of {longest} words" if num == 1 else f"{num} sentences of up to {longest} words"
 
 
 def shortage_of(distribution: "Distribution", query: str, lengths: tuple[int, ...]) -> Shortage:
@@ -93,9 +97,20 @@ def shortage_of(distribution: "Distribution", query: str, lengths: tuple[int, ..
     gradients = learns or query not in ("log_prob", "log_joint")
     wide = distribution._is_wide(query)
     dtype = torch.float64 if wide else distribution.dtype
-    needed = numbers_of(distribution, Work(lengths, gradients, distribution._by_kernels() and not wide))
+    kernels = not wide and if_known(distribution._by_kernels)
+    needed = numbers_of(distribution, Work(lengths, gradients, kernels))
     sizes = f"{size_of(distribution.WIDTH, distribution.sizes[distribution.WIDTH])}, {str(dtype).split('.')[1]}"
-    return Shortage(len(lengths), max(lengths, default=0), sizes, needed * dtype.itemsize)
+    return Shortage(sentences_text(len(lengths), max(lengths, default=0)), sizes, needed * dtype.itemsize)
+
+
+def if_known(by_kernels: Callable[[], bool]) -> bool:
+    """Whether kernels run; no where memory is too short to find that out."""
+    try:
+        return by_kernels()
+    except (MemoryError, RuntimeError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        return False
 
 
 def size_text(num_bytes: int) -> str:
@@ -116,30 +131,29 @@ def bytes_asked(error: BaseException | None) -> int | None:
     return None
 
 
-def origin(error: BaseException) -> BaseException:
-    """The error that a told one came from."""
-    while isinstance(error, NotEnoughMemoryError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
 def within_memory(method: Method) -> Method:
     """A method on `words` and `lengths` whose lack of memory is told by `self._shortage(query, words, lengths)` and
-    `self._remedy`, under the name of the outermost such method. Other errors pass. `is_within_memory` knows it."""
+    `self._remedy`, under the name of the outermost such method. Other errors pass. `is_within_memory` knows it.
+
+    So is a lack in the backward pass of its result, by what that keeps of the call; but for plain operations of torch,
+    whose backward passes are torch's own.
+    """
 
     @functools.wraps(method)
-    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(self, *args, **kwargs)
-        except (MemoryError, RuntimeError, NotEnoughMemoryError) as error:
-            if not is_lack_of_memory(error):
-                raise
-            given = inspect.signature(method).bind(self, *args, **kwargs).arguments
-            shortage = self._shortage(method.__name__, given["words"], given.get("lengths"))
-            raise shortage.told(f"{self._label}.{method.__name__}", error, self._remedy) from origin(error)
+    def within(self: Any, *args: Any, **kwargs: Any) -> Any:
+        learns = torch.is_grad_enabled()  # no longer in a backward pass
 
-    setattr(told, MARK, True)
-    return cast(Method, told)
+        def tell(error: BaseException) -> NotEnoughMemoryError:
+            given = inspect.signature(method).bind(self, *args, **kwargs).arguments
+            with torch.set_grad_enabled(learns):
+                shortage = self._shortage(method.__name__, given["words"], given.get("lengths"))
+            return cast(Shortage, shortage).told(f"{self._label}.{method.__name__}", error, self._remedy)
+
+        with lack_told_in_both_passes(tell):
+            return method(self, *args, **kwargs)
+
+    setattr(within, MARK, True)
+    return cast(Method, within)
 
 
 def is_within_memory(method: Callable[..., Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rankspace.errors import RankspaceError
+from rankspace.errors import RankspaceError, is_lack_of_memory
 
 INTERPRETER = "TRITON_INTERPRET"  # Triton's own switch: kernels run as Python on a CPU
 
@@ -60,7 +60,8 @@ def missing(device: torch.device) -> str:
 
 @lru_cache(maxsize=16)
 def _unusable(device: torch.device) -> str:
-    """Asked once for each device: a GPU that is too old, or a system without what Triton compiles with."""
+    """Asked once for each device: a GPU that is too old, or a system without what Triton compiles with. A lack of
+    memory, which says nothing of either, is raised, and asked again."""
     major, minor = torch.cuda.get_device_capability(device)
     if major < 8 and not torch.version.hip:
         return f"the GPU has compute capability {major}.{minor} and it needs 8.0"
@@ -70,6 +71,8 @@ def _unusable(device: torch.device) -> str:
         with launching_on(device):
             works = probe(device)
     except Exception as error:  # no compiler, no headers, a driver that is too old: each its own class
+        if is_lack_of_memory(error):
+            raise
         return f"triton cannot compile a kernel here ({type(error).__name__})"
     return "" if works else "a kernel that triton compiled did not run"
 

@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from rankspace.errors import RankspaceError
+from rankspace.errors import NotEnoughMemoryError, RankspaceError, lack_told
 
 Made = TypeVar("Made")
+Differentiable = TypeVar("Differentiable", bound=type[torch.autograd.Function])
+Tell = Callable[[BaseException], NotEnoughMemoryError]
+
+_TELL: ContextVar[Tell | None] = ContextVar("tell", default=None)
 
 
 def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,6 +29,40 @@ def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
         return backward(ctx, *slopes)
 
     return checked
+
+
+@contextmanager
+def lack_told_in_both_passes(tell: Tell) -> Iterator[None]:
+    """Within, a lack of memory is told by a function of the error; and so is one in the backward pass, whenever it
+    comes, of what is computed within by functions that `tell_of_lacks`. The outermost such function tells."""
+    token = _TELL.set(_TELL.get() or tell)
+    try:
+        with lack_told(tell):
+            yield
+    finally:
+        _TELL.reset(token)
+
+
+def tell_of_lacks(function: Differentiable) -> Differentiable:
+    """For an autograd function: a lack of memory in its backward pass, which takes most, is told as one in the call
+    that its forward pass was part of."""
+    forward, backward = function.forward, function.backward
+
+    @wraps(forward)
+    def remembering(ctx: Any, *inputs: Any) -> Any:
+        ctx.tell = _TELL.get()
+        return forward(ctx, *inputs)
+
+    @wraps(backward)
+    def telling(ctx: Any, *slopes: Any) -> Any:
+        if ctx.tell is None:
+            return backward(ctx, *slopes)
+        with lack_told(ctx.tell):
+            return backward(ctx, *slopes)
+
+    function.forward = staticmethod(remembering)  # type: ignore[method-assign]
+    function.backward = staticmethod(telling)  # type: ignore[method-assign]
+    return function
 
 
 @contextmanager

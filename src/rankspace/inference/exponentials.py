@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.inference.differentiation import tell_of_lacks
 from rankspace.inference.links import Precision, product
 
 
@@ -22,6 +23,7 @@ def product_of_exponentials(
     return result
 
 
+@tell_of_lacks
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, precision: Precision, log_right: Tensor, *log_lefts: Tensor) -> Tensor:

@@ -5,14 +5,15 @@ whether a product of two matrices was multiplied out beforehand (rank order) or 
 Vectors are rows.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from rankspace.inference.torch_precision import multiplying_on_gpu
 
 Precision = Literal["highest", "high", "medium"]
 OUTPUTS_FLOAT32 = torch.__version__ >= "2.8"  # of products of bfloat16 on a GPU
@@ -198,15 +199,6 @@ def add_product(total: Float[Tensor, "row column"], a: Tensor, b: Tensor) -> Non
         total.addmm_(a.float(), b.float())
 
 
-@contextmanager
-def tf32(device: torch.device, allowed: bool) -> Iterator[None]:
+def tf32(device: torch.device, allowed: bool) -> AbstractContextManager[None]:
     """Whether products on a GPU may round their operands, whatever is set for the process."""
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+    return multiplying_on_gpu(allowed) if device.type == "cuda" else nullcontext()

@@ -15,7 +15,7 @@ FURTHEST = tl.constexpr(2**26)  # exponents of something lie between this and it
 LEAST_POWER = tl.constexpr(-111)  # a row whose largest number is lower is not brought up all the way: all of it is low
 FLOOR = tl.constexpr(2.0**-109)  # lower numbers, at the scale at which they were summed, are raised to it: above what
 # sums of 2^16 products that underflow amount to, so it also bounds by how much any number is wrong but for rounding
-LINK_FLOOR = 2.0**-124  # the same for a link, of which up to 2^15 entries meet
+LINK_FLOOR = 2.0**-124  # the same for a link, of which up to 2^15 entries meet; see inference/tree/kernel_bounds.py
 DOUBTFUL = tl.constexpr(2.0**-88)  # lower numbers must not matter (see `tree_doubt`); others are right to rounding
 TOLERANCE = tl.constexpr(2.0**-26)  # how wrong log Z may be by what was raised in one span or at one word
 LOWEST = 2.0**-103  # the smallest normal number over the rounding unit; see inference/scaled.py

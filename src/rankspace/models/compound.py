@@ -76,7 +76,7 @@ class CompoundModel(Model):
 
     def given(self, z: Float[Tensor, "*batch latent"], words: Int[Tensor, "*batch word"] | None = None) -> Distribution:
         """The distribution under a latent vector, or those of several sentences; of some words, or of all."""
-        made: Distribution = self.DISTRIBUTION(*self.grammar(words, z), validate=False, **self.options)
+        made: Distribution = self.DISTRIBUTION(*self.grammar(words, z), validate=False, **self.distribution_options())
         return made
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> Distribution:

@@ -10,12 +10,13 @@ from jaxtyping import Bool, Float, Int, Int32, Int64
 from torch import Tensor, nn
 
 from rankspace.distributions.contract import Distribution
-from rankspace.distributions.memory import Shortage, Work, lengths_given, within_memory
+from rankspace.distributions.memory import Shortage, Work, if_known, lengths_given, within_memory
 from rankspace.distributions.parameters import check_eos
 from rankspace.errors import RankspaceError
+from rankspace.inference.backends import runs_kernels
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import lengths_of, ragged
-from rankspace.models.memory import shortage, smaller
+from rankspace.models.memory import distribution_of, shortage, smaller
 
 Lengths = Sequence[int] | Int[Tensor, "batch"] | None
 Kind = Literal["tree", "chain"]
@@ -97,7 +98,8 @@ class Model(nn.Module, ABC):
         return posed.distribution.log_prob(posed.words, posed.lengths)
 
     def _shortage(self, query: str, words: Tensor, lengths: Lengths) -> Shortage:
-        return shortage(self, Work(lengths_given(words, lengths), self._learns(), self.can_be_captured(words.device)))
+        work = Work(lengths_given(words, lengths), self._learns(), if_known(lambda: self.by_kernels(words.device)))
+        return shortage(self, work)
 
     def _learns(self) -> bool:
         return torch.is_grad_enabled() and any(weight.requires_grad for weight in self.parameters())
@@ -109,6 +111,16 @@ class Model(nn.Module, ABC):
     @property
     def _remedy(self) -> str:
         return f"give fewer or shorter sentences at a time, or {smaller(self)}"
+
+    def by_kernels(self, device: torch.device) -> bool:
+        """Whether `log_prob` runs by Triton on a device."""
+        return self.poses_kernels(device)
+
+    def poses_kernels(self, device: torch.device) -> bool:
+        """Whether its distributions run by Triton on a device: those that are one for all sentences."""
+        of = distribution_of(self)
+        plain = self.BOUND or of is None or "triton" not in of.BACKENDS
+        return not plain and runs_kernels(self.NAME, self.options, self.parameters(), device)
 
     def can_be_captured(self, device: torch.device) -> bool:
         """Whether `padded_log_prob` runs on a device with the model's options."""
@@ -139,6 +151,15 @@ class Model(nn.Module, ABC):
     def prepare(self, tokens: Int32[np.ndarray, "tokens"], offsets: Int64[np.ndarray, "sentences_and_one"]) -> None:
         """Looks at the training text, once, before training begins. Most models have no need to."""
 
+    def distribution_options(self) -> dict[str, Any]:
+        """The options of its distributions. Raises RankspaceError for kernels, of which a model has none by itself."""
+        if self.options.get("backend") == "triton":
+            raise RankspaceError(
+                f"{self.NAME}: backend is 'triton', but this model has no kernels; give backend='auto'."
+            )
+        return dict(self.options)
+
     def chain_options(self, words: Tensor | None) -> dict[str, Any]:
         """Options of a chain: the end of sentence has a number only among the whole vocabulary."""
-        return {"eos": self.settings["eos"] if words is None else None, "validate": False, **self.options}
+        eos = self.settings["eos"] if words is None else None
+        return {"eos": eos, "validate": False, **self.distribution_options()}

@@ -84,9 +84,13 @@ class Direct(Model):
         logits = self.logits[EMISSION]
         wanted = logits if words is None else logits.index_select(1, words)
         tables[EMISSION] = wanted - logits.logsumexp(1, keepdim=True)
-        options = self.chain_options(words) if self.KIND == "chain" else {"validate": False, **self.options}
-        made: Distribution = self.of(**tables, **options)
+        options = self.chain_options(words) if self.KIND == "chain" else self.distribution_options()
+        made: Distribution = self.of(**tables, **{"validate": False, **options})
         return made
+
+    def distribution_options(self) -> dict[str, Any]:
+        """Low-rank trees have kernels of their own."""
+        return dict(self.options) if "triton" in self.of.BACKENDS else super().distribution_options()
 
     def tables(self) -> dict[str, Tensor]:
         """Every table, by the name of the distribution's parameter, without gradients."""

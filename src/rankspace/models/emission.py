@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 
 PORTION = 2**24  # logits computed at a time
 
@@ -48,6 +48,7 @@ def log_emission(
     return found.view(*hidden.shape[:-1], words.shape[-1])
 
 
+@tell_of_lacks
 class _LogEmission(torch.autograd.Function):
     """Rows [group, row, size] meet the vocabulary [group, vocab, size]. Divided otherwise, the rows are the symbols
     [sentence, symbol] of the words [sentence, word]; the result is [sentence, symbol, word]."""

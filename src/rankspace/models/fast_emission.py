@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import Precision, operand
 from rankspace.models.fast_products import product
@@ -35,6 +35,7 @@ def log_words(
     return apply(hidden, vocabulary, bias, words, precision)
 
 
+@tell_of_lacks
 class _LogWords(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.links import Precision, operand
 from rankspace.inference.ragged import Ragged
 from rankspace.models.fast_emission import log_words
@@ -84,6 +84,7 @@ def dense_chain_log_prob(
     return found, lost if doubt is None else doubt
 
 
+@tell_of_lacks
 class _DenseChain(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Chains that have kernels for the log p of a batch: when these run, and what they leave to be done again."""
+"""Models that have kernels for the log p of a batch: when these run, and what they leave to be done again."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar
@@ -15,14 +15,15 @@ from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged, equal_lengths, lengths_of, ragged
 from rankspace.models.contract import Lengths, Model
 
+MOST_TERMS = 2**29  # of a step of a chain: the proof in kernels/chain.md that nothing underflows unseen goes no further
 
-class FastChain(Model):
-    """A chain with kernels, for weights in float32 and one order of summation.
+
+class FastModel(Model):
+    """A model with kernels, for weights in float32 and one order of summation.
 
     They run on a GPU with backend "auto" or "triton", elsewhere (under Triton's interpreter) with "triton" alone.
     """
 
-    KIND = "chain"
     ORDER: ClassVar[Order]  # of the kernels
 
     @abstractmethod
@@ -35,10 +36,20 @@ class FastChain(Model):
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         """As `padded_log_prob`, for a layout; `true_lengths` are those of sentences that are shorter than there."""
 
+    def unfit(self) -> str:
+        """Why the kernels are not for a model of these settings and options, and what to give; nothing if they are."""
+        order = self.options.get("order", "auto")
+        if order in ("auto", self.ORDER):
+            return ""
+        return f"its kernels run in {self.ORDER} order and order is {order!r}; give order='auto' or backend='auto'"
+
     @property
     def precision(self) -> Precision:
         found: Precision = self.options.get("precision", "highest")
         return found
+
+    def by_kernels(self, device: torch.device) -> bool:
+        return self._may_run_kernels() and runs_kernels(self.NAME, self.options, self.parameters(), device)
 
     def can_be_captured(self, device: torch.device) -> bool:
         return self._may_run_kernels() and can_run_kernels(self.options, self.parameters(), device)
@@ -54,7 +65,7 @@ class FastChain(Model):
     def log_prob(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
         """log p of each sentence, differentiable in the weights. By kernels where they run; what they lose is done
         again as everywhere else."""
-        if not self._runs_kernels(words.device):
+        if not self.by_kernels(words.device):
             return super().log_prob(words, lengths)
         numbers = lengths_of(self.NAME, words, lengths)
         with launching_on(words.device):
@@ -66,27 +77,36 @@ class FastChain(Model):
         redone = super().log_prob(words[again], [numbers[sentence] for sentence in again.tolist()])
         return found.index_put((again,), redone)
 
-    def chain_options(self, words: Tensor | None) -> dict[str, Any]:
+    def distribution_options(self) -> dict[str, Any]:
         """The kernels are the model's: its distributions run as with "auto"."""
-        options = super().chain_options(words)
-        if options.get("backend") == "triton" and self._may_run_kernels():
-            options["backend"] = "auto"
-        return options
-
-    def _runs_kernels(self, device: torch.device) -> bool:
-        return self._may_run_kernels() and runs_kernels(self.NAME, self.options, self.parameters(), device)
+        if self.options.get("backend") != "triton":
+            return dict(self.options)
+        self.by_kernels(next(self.parameters()).device)  # an error where they cannot
+        return {**self.options, "backend": "auto"}
 
     def _may_run_kernels(self) -> bool:
-        backend, order = (self.options.get(name, "auto") for name in ("backend", "order"))
-        if backend == "triton" and order not in ("auto", self.ORDER):
-            raise RankspaceError(
-                f"{self.NAME}: backend is 'triton', but its kernels run in {self.ORDER} order and order is {order!r}; "
-                "give order='auto' or backend='auto'."
-            )
-        return backend in ("auto", "triton") and order in ("auto", self.ORDER)
+        backend, unfit = self.options.get("backend", "auto"), self.unfit()
+        if backend == "triton" and unfit:
+            raise RankspaceError(f"{self.NAME}: backend is 'triton', but {unfit}.")
+        return backend in ("auto", "triton") and not unfit
 
     def _seed(self, device: torch.device) -> Int[Tensor, ""]:
         """Of what is dropped: drawn in training alone."""
         if self.training:
             return torch.randint(2**62, (), device=device)
         return torch.zeros((), dtype=torch.int64, device=device)
+
+
+class FastChain(FastModel):
+    """A chain with kernels. A number of a step is a sum over all ranks and states that lead to it."""
+
+    KIND = "chain"
+
+    def unfit(self) -> str:
+        terms = self.settings.get("rank", 1) * self.settings["states"]
+        if terms <= MOST_TERMS:
+            return super().unfit()
+        return (
+            f"its kernels are for rank times states of at most {MOST_TERMS} and these are {terms}; give fewer of them "
+            "or backend='auto'"
+        )

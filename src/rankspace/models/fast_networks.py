@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.gradient_products import Factor, is_halved
 from rankspace.inference.links import Precision, operand, tf32
 
@@ -34,6 +34,7 @@ def chosen(choice: Any, rows: Float[Tensor, "row size"], precision: Precision) -
     return logits.softmax(0)
 
 
+@tell_of_lacks
 class _ResidualNetwork(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, precision: Precision, *weights: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankspace.inference import links
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import Precision, operand
 
@@ -47,6 +47,7 @@ def meeting(
     return apply(rows, others, precision)
 
 
+@tell_of_lacks
 class _Meeting(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, others: Tensor, precision: Precision) -> Tensor:

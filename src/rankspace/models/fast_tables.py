@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import Precision, operand
 from rankspace.models.fast_products import aligned, product
@@ -100,6 +100,7 @@ def conditional(
     return Conditional(*apply(rows, columns, precision, padding, border))
 
 
+@tell_of_lacks
 class _Conditional(torch.autograd.Function):
     @staticmethod
     def forward(

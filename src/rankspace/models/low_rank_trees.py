@@ -14,6 +14,7 @@ from rankspace.inference.backends import can_run_kernels, launching_on
 from rankspace.inference.links import DenseLink, Precision, operand
 from rankspace.inference.ragged import Ragged, equal_lengths
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
+from rankspace.inference.tree.kernel_bounds import unfit
 from rankspace.inference.tree.linear_inputs import word_scale
 from rankspace.inference.tree.triton_engine import log_z_by_kernels
 from rankspace.models.arithmetic import Arithmetic, ByKernels, ByTorch
@@ -85,8 +86,17 @@ class LowRankTreeModel(Model):
             left, right = (_with_column(side, len(head) - 1) for side in (left, right))
         return RankSpacePCFG(root, head, left, right, found.log_words.T, validate=False, **self.options)
 
+    def by_kernels(self, device: torch.device) -> bool:
+        return not self._unfit() and super().by_kernels(device)
+
     def can_be_captured(self, device: torch.device) -> bool:
-        return self.options.get("order") != "state" and can_run_kernels(self.options, self.parameters(), device)
+        if self.options.get("order") == "state" or self._unfit():
+            return False
+        return can_run_kernels(self.options, self.parameters(), device)
+
+    def _unfit(self) -> str:
+        nonterminals, preterminals = self.settings["nonterminals"], self.settings["preterminals"]
+        return unfit(self.settings.get("rank", nonterminals), nonterminals, preterminals)
 
     def padded_log_prob(
         self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]

@@ -7,7 +7,18 @@ import torch
 
 from rankspace.distributions import HMM, LHMM, LPCFG, PCFG, BlockHMM, RankSpaceHMM, RankSpacePCFG, SimplePCFG
 from rankspace.distributions.contract import Distribution
-from rankspace.distributions.memory import EMISSION, Shortage, Work, lower, num_of_axes, numbers_of_tables, size_of
+from rankspace.distributions.memory import (
+    EMISSION,
+    Shortage,
+    Work,
+    if_known,
+    lower,
+    num_of_axes,
+    numbers_of_tables,
+    sentences_text,
+    size_of,
+)
+from rankspace.inference.tree.choosing import NUMBERS_TOGETHER as DRAWN_TOGETHER
 from rankspace.models.emission import PORTION as LOGITS
 from rankspace.models.fast_emission import PORTION as LOGITS_BY_KERNELS
 
@@ -35,6 +46,12 @@ def distribution_of(model: "Model") -> type[Distribution] | None:
     return DISTRIBUTIONS.get(model.settings.get("of", model.NAME))
 
 
+def has_kernels_for(model: "Model", parses: bool) -> bool:
+    """Whether sentences are scored, or parsed, by kernels where a model is; no where memory is too short to know."""
+    device = next(model.parameters()).device
+    return if_known(lambda: model.poses_kernels(device) if parses else model.by_kernels(device))
+
+
 def chart_bytes(model: "Model", work: Work) -> int:
     """Bytes of what an engine keeps, and nothing besides: no run takes less. Zero where it is not known."""
     of = distribution_of(model)
@@ -54,16 +71,56 @@ def bytes_needed(model: "Model", work: Work) -> int | None:
     made = (1 + work.gradients) * sum(tables.values()) + numbers_of_tables(tables, sizes["vocab"], work)
     logits = tables[EMISSION] // max(1, sizes["vocab"]) * model.vocabulary
     made += min(logits, LOGITS_BY_KERNELS if work.kernels else LOGITS)
-    weights = model.num_weights * (4 if work.gradients else 1)
-    return weights * _dtype(model).itemsize + made * _bytes_per_number(model, work) + chart_bytes(model, work)
+    weights = bytes_of_weights(model, work.gradients)
+    return weights + made * _bytes_per_number(model, work) + chart_bytes(model, work)
+
+
+def bytes_of_weights(model: "Model", learns: bool) -> int:
+    """Of those alone; where they are learned, with gradients and what an optimiser remembers."""
+    return model.num_weights * (4 if learns else 1) * _dtype(model).itemsize
+
+
+def bytes_of_tables(model: "Model") -> int | None:
+    """About as many bytes as the distribution over the whole vocabulary takes while it is made, weights included."""
+    of = distribution_of(model)
+    if of is None:
+        return None
+    tables = sum(num_of_axes(of.AXES, _sizes(model, Work((model.vocabulary,)))).values())
+    return bytes_of_weights(model, learns=False) + 2 * tables * _dtype(model).itemsize
+
+
+def bytes_of_samples(model: "Model", num: int, max_length: int) -> int | None:
+    """About as many bytes as it takes to draw sentences: tables once more in float64 and, in float64, three numbers for
+    each word that could be drawn. Chains draw the next words of all sentences, grammars all words in portions."""
+    tables = bytes_of_tables(model)
+    if tables is None:
+        return None
+    drawn = model.vocabulary * num
+    if model.KIND == "tree":
+        drawn = min(drawn * max_length, DRAWN_TOGETHER)
+    return 2 * tables + 3 * torch.float64.itemsize * drawn
 
 
 def shortage(model: "Model", work: Work) -> Shortage:
     """What memory did not hold of a batch."""
-    of = distribution_of(model)
-    sizes = "" if of is None else f"{size_of(of.WIDTH, _sizes(model, work)[of.WIDTH])}, "
-    sizes += str(_dtype(model)).split(".")[1]
-    return Shortage(len(work.lengths), max(work.lengths, default=0), sizes, bytes_needed(model, work))
+    what = sentences_text(len(work.lengths), max(work.lengths, default=0))
+    return Shortage(what, _sizes_text(model), bytes_needed(model, work))
+
+
+def shortage_of_weights(model: "Model", learns: bool) -> Shortage:
+    """What memory did not hold of a model that is yet to see a batch."""
+    what = f"{model.NAME} with {model.num_weights:,} weights"
+    return Shortage(what, _sizes_text(model), bytes_of_weights(model, learns))
+
+
+def shortage_of_tables(model: "Model") -> Shortage:
+    """What memory did not hold of the distribution over the whole vocabulary."""
+    return Shortage(f"tables of {model.vocabulary:,} words", _sizes_text(model), bytes_of_tables(model))
+
+
+def shortage_of_samples(model: "Model", num: int, max_length: int) -> Shortage:
+    """What memory did not hold of sentences that were to be drawn."""
+    return Shortage(sentences_text(num, max_length), _sizes_text(model), bytes_of_samples(model, num, max_length))
 
 
 def smaller(model: "Model") -> str:
@@ -86,6 +143,13 @@ def _sizes(model: "Model", work: Work) -> dict[str, int]:
     words = min(given["vocabulary"], max(work.lengths, default=0) if model.BOUND else work.num_tokens)
     sizes |= {"vocab": words, "vocabulary": words, "column": -(-given["vocabulary"] // sizes.get("block", 1))}
     return {**sizes, "symbol": sizes.get("nonterminal", 0) + sizes.get("preterminal", 0)}
+
+
+def _sizes_text(model: "Model") -> str:
+    """rank 300, float32."""
+    of = distribution_of(model)
+    width = "" if of is None else f"{size_of(of.WIDTH, _sizes(model, Work(()))[of.WIDTH])}, "
+    return width + str(_dtype(model)).split(".")[1]
 
 
 def _bytes_per_number(model: "Model", work: Work) -> int:

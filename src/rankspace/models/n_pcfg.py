@@ -2,17 +2,12 @@
 
 from typing import ClassVar, NamedTuple
 
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rankspace.distributions import PCFG
-from rankspace.inference.backends import can_run_kernels, launching_on, runs_kernels
-from rankspace.inference.links import Precision
-from rankspace.inference.ragged import equal_lengths
-from rankspace.inference.tree.dense_triton import Setting, dense_log_z_by_kernels
 from rankspace.models.arithmetic import ByKernels
-from rankspace.models.contract import Model
+from rankspace.models.dense_trees import DenseTables, DenseTreeModel
 from rankspace.models.networks import embedding
 from rankspace.models.parts import Emission, Pairs, Root
 
@@ -45,38 +40,20 @@ class FullGrammar(nn.Module):
         return Tables(self.root(z), rule, emission)
 
 
-class NPCFG(Model):
+class NPCFG(DenseTreeModel):
     """p(A -> B C) = softmax over all pairs of u_BC . w_A + b_BC; root and words by residual networks."""
 
     NAME: ClassVar = "n-pcfg"
     ABOUT: ClassVar = "PCFG with a full rule tensor (Kim, Dyer, Rush 2019)"
-    KIND = "tree"
-    PRECISION: ClassVar = "high"
 
     def __init__(self, vocabulary: int, nonterminals: int = 30, preterminals: int = 60, size: int = 256) -> None:
         super().__init__(vocabulary=vocabulary, nonterminals=nonterminals, preterminals=preterminals, size=size)
         self.grammar = FullGrammar(**self.settings)
 
     def forward(self, words: Int[Tensor, "word"] | None = None) -> PCFG:
-        """The kernels are the model's, in training: its distribution runs as with "auto"."""
-        options = self.options
-        if options.get("backend") == "triton":
-            runs_kernels(self.NAME, options, self.parameters(), self.grammar.nonterminals.device)
-            options = {**options, "backend": "auto"}
-        return PCFG(*self.grammar(words), validate=False, **options)
+        return PCFG(*self.grammar(words), validate=False, **self.distribution_options())
 
-    def can_be_captured(self, device: torch.device) -> bool:
-        return can_run_kernels(self.options, self.parameters(), device)
-
-    def padded_log_prob(
-        self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
-    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        """Emissions are those of the tokens of the batch, each with a row of its own. Nothing is dropped."""
-        batch, length = words.shape
-        layout = equal_lengths(batch, length, words.device)
-        precision: Precision = self.options.get("precision", "highest")
+    def dense_tables(self, tokens: Int[Tensor, "token"], by: ByKernels) -> DenseTables:
         grammar = self.grammar
-        with launching_on(words.device):
-            log_emitted = ByKernels(precision).log_words(grammar.emission, grammar.preterminals, layout.pack(words))
-            rule, root = grammar.rules(grammar.nonterminals).exp(), grammar.root().exp()
-            return dense_log_z_by_kernels(rule, root, log_emitted, Setting(layout, lengths, precision))
+        rule, root = grammar.rules(grammar.nonterminals).exp(), grammar.root().exp()
+        return DenseTables(root, rule, by.log_words(grammar.emission, grammar.preterminals, tokens))

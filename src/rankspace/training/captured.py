@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rankspace.models import Model
 from rankspace.training.epochs import Share
-from rankspace.training.graphs import Flag, Graphs, Program
+from rankspace.training.graphs import Flag, Graphs
 from rankspace.training.machine import with_options
 from rankspace.training.optimisers import set_learning_rate
 from rankspace.training.processes import Processes
@@ -24,6 +24,7 @@ from rankspace.training.step import GradientStep, Task, memory_for, nothing
 from rankspace.training.watch import Place, Watch
 
 Shape = tuple[int, int]  # sentences, words of each
+CHANGE = "change"  # the name of the optimiser's graph
 WARY = 20  # steps that wait for the device after one that lost sentences
 
 
@@ -39,7 +40,8 @@ class Job(NamedTuple):
 class CapturedStep(GradientStep):
     """As `GradientStep`, by `Model.padded_log_prob`. Batches are filled up to a shape that others have as well
     (`padded_shape`), with words that count nothing. The first batch of a shape runs as it is, which compiles what it
-    needs; the second is recorded, once for batches that begin a step and once for others. Graphs share their memory.
+    needs; the second is recorded, once for batches that begin a step and once for others. Graphs share their memory,
+    and are dropped where it leaves too little for a batch.
 
     A step is sent before it is known whether the one before it lost sentences (more than rounding), so that the device
     has work while the host prepares the next. One that did has set a flag on the device, `held`, which keeps it and all
@@ -58,8 +60,6 @@ class CapturedStep(GradientStep):
         self._device = processes.device
         self._graphs = Graphs(self._device)
         self._inputs: dict[Shape, Inputs] = {}
-        self._gradients: dict[tuple[Shape, bool], Program] = {}
-        self._change: Program | None = None
         self._num_changes = 0
         self._seed = torch.zeros((), dtype=torch.int64, device=self._device)
         self._held = torch.zeros((), device=self._device)  # 1 from when sentences were lost, else 0
@@ -161,17 +161,16 @@ class CapturedStep(GradientStep):
             self._seed.random_()
             add_gradients(self.model, self._inputs[shape], self._seed, self.watch, self._held, begins)
 
-        if is_new:
-            self._graphs.beside(work)
-            return
-        if (shape, begins) not in self._gradients:
-            self._gradients[shape, begins] = self._graphs.recorded(work)
-        self._gradients[shape, begins]()
+        if is_new or not self._graphs.records((shape, begins)):
+            self._graphs.beside_or_alone(work)
+        else:
+            self._graphs.send((shape, begins), work)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """The optimiser has other tensors then: its graph is recorded again."""
         super().load_tensors(tensors)
-        self._change, self._num_changes = None, 0
+        self._graphs.forget(CHANGE)
+        self._num_changes = 0
 
     def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
         """Sentences that a graph could not do, by torch: kernels would not either. Padding is not read."""
@@ -185,12 +184,10 @@ class CapturedStep(GradientStep):
     def _change_weights_by_graph(self) -> None:
         """The first change makes what the optimiser remembers; the second is recorded."""
         self._num_changes += 1
-        if self._num_changes == 1:
+        if self._num_changes == 1 or not self._graphs.records(CHANGE):
             self._graphs.beside(self._change_weights)
-            return
-        if self._change is None:
-            self._change = self._graphs.recorded(self._change_weights)
-        self._change()
+        else:
+            self._graphs.send(CHANGE, self._change_weights)
 
     def _change_weights(self) -> None:
         """Gradients of a step that is held are zeros."""

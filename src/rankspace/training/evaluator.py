@@ -103,7 +103,8 @@ class Evaluator:
             yield self._batches.batch(numbers)
 
     def _within_memory(self, model: Model, batch: Batch) -> list[Scored]:
-        with enough_memory("evaluation", model, [tuple(batch.words.shape)], EVALUATION_LIMITS, learns=False):
+        shape = tuple(batch.words.shape)
+        with enough_memory("evaluation", model, [shape], EVALUATION_LIMITS, learns=False, parses=self.parses):
             return self._scored(model, batch)
 
     def _scored(self, model: Model, batch: Batch) -> list[Scored]:

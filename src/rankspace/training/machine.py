@@ -4,19 +4,20 @@ import math
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from rankspace import __version__
-from rankspace.distributions.memory import Work, origin
-from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory
+from rankspace.distributions.memory import Work, if_known
+from rankspace.errors import NotEnoughMemoryError, lack_told
 from rankspace.inference.links import Precision
-from rankspace.models import Model
-from rankspace.models.memory import setting_of_width, shortage
+from rankspace.inference.torch_precision import multiplying_in
+from rankspace.models import Model, create
+from rankspace.models.memory import has_kernels_for, setting_of_width, shortage, shortage_of_weights
 
 TRAINING_LIMITS = "batches.max_sentences, batches.max_tokens, batches.max_length"
 EVALUATION_LIMITS = "evaluation.max_tokens, evaluation.max_length"
@@ -72,15 +73,9 @@ def with_options(model: Model, **changes: Any) -> Iterator[None]:
         model.options = before
 
 
-@contextmanager
-def matmul_precision(precision: str) -> Iterator[None]:
+def matmul_precision(precision: str) -> AbstractContextManager[None]:
     """Within, torch multiplies matrices in a precision."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    return multiplying_in(precision)
 
 
 def commit() -> str | None:
@@ -94,17 +89,40 @@ def commit() -> str | None:
     return head.stdout.strip() + ("+" if changes.stdout.strip() else "") if head.returncode == 0 else None
 
 
-@contextmanager
 def enough_memory(
-    what: str, model: Model, shapes: Sequence[tuple[int, ...]], limits: str = TRAINING_LIMITS, learns: bool = True
-) -> Iterator[None]:
-    """Within, a lack of memory is told with the largest batch, about how much it takes, and which settings to lower."""
-    try:
-        yield
-    except (MemoryError, RuntimeError, NotEnoughMemoryError) as error:
-        if not is_lack_of_memory(error):
-            raise
+    what: str,
+    model: Model,
+    shapes: Sequence[tuple[int, ...]],
+    limits: str = TRAINING_LIMITS,
+    learns: bool = True,
+    parses: bool = False,
+) -> AbstractContextManager[None]:
+    """Within, a lack of memory is told with the largest batch, about how much it takes to be learned from, parsed or
+    scored, and which settings to lower."""
+
+    def tell(error: BaseException) -> NotEnoughMemoryError:
         num, length = max(shapes, key=math.prod)
         device = next(model.parameters()).device
-        found = shortage(model, Work((length,) * num, learns, learns and model.can_be_captured(device)))
-        raise found.told(f"train: {what}", error, f"lower {limits} or {setting_of_width(model)}") from origin(error)
+        captured = learns and if_known(lambda: model.can_be_captured(device))
+        kernels = captured or has_kernels_for(model, parses)
+        found = shortage(model, Work((length,) * num, learns, kernels, parses))
+        return found.told(f"train: {what}", error, f"lower {limits} or {setting_of_width(model)}")
+
+    return lack_told(tell)
+
+
+def enough_memory_for_weights(what: str, model: Callable[[], Model]) -> AbstractContextManager[None]:
+    """Within, a lack of memory is told with about how much the weights of a model that trains take, and which setting
+    to lower."""
+
+    def tell(error: BaseException) -> NotEnoughMemoryError:
+        found = model()
+        return shortage_of_weights(found, learns=True).told(f"train: {what}", error, f"lower {setting_of_width(found)}")
+
+    return lack_told(tell)
+
+
+def without_weights(name: str, settings: Mapping[str, Any]) -> Model:
+    """A model whose weights have sizes, and take no memory."""
+    with torch.device("meta"):
+        return create(name, **settings)

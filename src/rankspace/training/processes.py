@@ -78,18 +78,31 @@ class Processes:
 
 
 def chosen_device(name: str) -> torch.device:
-    """auto is a GPU where torch sees one. Raises RankspaceError for a device that is not there."""
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    """auto is a GPU where torch sees one; cuda that of this process among those of its machine. Raises RankspaceError
+    for a device that is not there."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda":
-        if not torch.cuda.is_available():
-            raise RankspaceError("train: --device is cuda, but torch sees no CUDA device; use --device cpu.")
-        return torch.device("cuda", local)
     try:
-        return torch.device(name)
+        device = torch.device(name)
     except RuntimeError:
         raise RankspaceError(f"train: there is no device {name!r}; give auto, cpu or cuda.") from None
+    return _gpu(device) if device.type == "cuda" else device
+
+
+def _gpu(device: torch.device) -> torch.device:
+    """With its number."""
+    num = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not num:
+        raise RankspaceError(f"train: --device is {device}, but torch sees no CUDA device; use --device cpu.")
+    found = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if device.index is None else device
+    if found.index < num:
+        return found
+    if device.index is None:
+        raise RankspaceError(
+            f"train: --device is cuda, but that of this process is {found} and the last that torch sees is "
+            f"cuda:{num - 1}; start fewer processes, or use --device cpu."
+        )
+    raise RankspaceError(f"train: --device is {device}, but the last that torch sees is cuda:{num - 1}; give that.")
 
 
 def join_processes(device_name: str) -> Processes:

@@ -4,7 +4,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,13 @@ from rankspace.training.evaluator import Evaluator
 from rankspace.training.interruption import InterruptionError
 from rankspace.training.keeping import Keeper
 from rankspace.training.loop import Trainer
-from rankspace.training.machine import computing_in, decided_precision, environment
+from rankspace.training.machine import (
+    computing_in,
+    decided_precision,
+    enough_memory_for_weights,
+    environment,
+    without_weights,
+)
 from rankspace.training.processes import Processes, is_first_process, join_processes
 from rankspace.training.progress import Display, Quiet
 from rankspace.training.random_state import seed_process
@@ -126,16 +133,19 @@ def build_model(config: Config, vocabulary: Vocabulary, corpus: Corpus) -> Model
     Raises RankspaceError for a chain on data without <eos>.
     """
     torch.manual_seed(config.run.seed)
-    settings = {**config.model.settings, "vocabulary": len(vocabulary)}
-    if "eos" in describe(config.model.name).settings:
-        settings["eos"] = vocabulary.eos
-    model = create(config.model.name, **settings)
+    model = create(config.model.name, **_settings(config, vocabulary))
     if model.KIND == "chain" and vocabulary.eos is None:
         raise RankspaceError(
             f"train: {model.NAME} ends sentences with <eos>, which the vocabulary has not; prepare the data with --eos."
         )
     model.prepare(*_text(corpus, end_of(model)))
     return model
+
+
+def _settings(config: Config, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Those of the configuration, and those that follow from the vocabulary."""
+    has_end = "eos" in describe(config.model.name).settings
+    return {**config.model.settings, "vocabulary": len(vocabulary), **({"eos": vocabulary.eos} if has_end else {})}
 
 
 def _text(corpus: Corpus, eos: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -148,9 +158,10 @@ def _text(corpus: Corpus, eos: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 def _begin(config: Config, path: Path, data: PreparedData, processes: Processes, display: Display) -> Trainer:
     processes.by_first(lambda: RunDirectory.refuse(path))  # before the work is done
-    model = build_model(config, data.vocabulary, data[config.data.train]).to(processes.device)
-    seed_process(config.run.seed, processes)
-    trainer = Trainer(config, model, data, processes, Keeper(None), display)
+    with _room_for(config.model.name, _settings(config, data.vocabulary)):
+        model = build_model(config, data.vocabulary, data[config.data.train]).to(processes.device)
+        seed_process(config.run.seed, processes)
+        trainer = Trainer(config, model, data, processes, Keeper(None), display)
     card = {
         "model": {"name": model.NAME, "kind": model.KIND, "settings": model.settings, "weights": model.num_weights},
         "vocabulary": len(data.vocabulary),
@@ -167,18 +178,24 @@ def _resume(config: Config, path: Path, data: PreparedData, processes: Processes
     run = RunDirectory.open(path)
     if run.vocabulary() != data.vocabulary:
         raise RankspaceError(f"train: the vocabulary of the data is not that of {path}; give the data it began with.")
-    checkpoint, notice = run.read_good("last", resuming=True)
     settings = run.card["model"]["settings"]
-    model = create(config.model.name, **settings)
-    load_weights(model, checkpoint, path)
-    trainer = Trainer(config, model.to(processes.device), data, processes, Keeper(None), display)
-    trainer.load(checkpoint)
+    with _room_for(config.model.name, settings):
+        checkpoint, notice = run.read_good("last", resuming=True)
+        model = create(config.model.name, **settings)
+        load_weights(model, checkpoint, path)
+        trainer = Trainer(config, model.to(processes.device), data, processes, Keeper(None), display)
+        trainer.load(checkpoint)
     if processes.is_first:
         run.forget_metrics_after(checkpoint.step, trainer.progress.evaluated_step)
         run.write_config(config_text(config))
     if notice:
         display.say(notice)
     return _kept(trainer, run if processes.is_first else None, config, display, trainer.epochs_done)
+
+
+def _room_for(name: str, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Within, a lack of memory is told as one for a model, its gradients and what its optimiser remembers."""
+    return enough_memory_for_weights("the model", lambda: without_weights(name, settings))
 
 
 def _kept(trainer: Trainer, run: RunDirectory | None, config: Config, display: Display, done: float) -> Trainer:

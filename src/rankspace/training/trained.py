@@ -15,10 +15,12 @@ from rankspace.data.preprocessing import Cleaner, Preprocessing
 from rankspace.data.sentence import Sentence
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.distributions.contract import Distribution
-from rankspace.errors import FormatError, RankspaceError
+from rankspace.errors import FormatError, NotEnoughMemoryError, RankspaceError, lack_told
 from rankspace.models import Model, Posed, create
+from rankspace.models.memory import shortage_of_samples, shortage_of_tables, shortage_of_weights
 from rankspace.training.checkpoints import Checkpoint
 from rankspace.training.config import Config, config_from_text
+from rankspace.training.machine import without_weights
 from rankspace.training.run_directory import RunDirectory
 from rankspace.training.shipped import find_run
 from rankspace.trees import Tree
@@ -26,6 +28,7 @@ from rankspace.trees import Tree
 Words = Sequence[str]
 
 MAX_TOKENS = 2048  # words of a batch with its padding
+ELSEWHERE = "load the model on a device with more memory"
 
 
 class Part(NamedTuple):
@@ -173,8 +176,13 @@ class Trained:
 
     def sample(self, num: int, max_length: int = 40, seed: int = 0) -> list[Sample]:
         """`num` sentences drawn from the model, the same for the same seed on the same device."""
+
+        def tell(error: BaseException) -> NotEnoughMemoryError:
+            remedy = f"draw fewer at a time, or {ELSEWHERE}"
+            return shortage_of_samples(self.model, num, max_length).told("sample", error, remedy)
+
         generator = torch.Generator(self.device).manual_seed(seed)
-        with torch.no_grad():
+        with torch.no_grad(), lack_told(tell):
             if type(self.model).sampler is Model.sampler:  # one distribution for all sentences
                 return self._drawn(self.model.sampler(generator), num, max_length, generator)
             return [self._drawn(self.model.sampler(generator), 1, max_length, generator)[0] for _ in range(num)]
@@ -199,7 +207,10 @@ class Trained:
 
     def distribution(self) -> Distribution:
         """The distribution over the whole vocabulary; without gradient."""
-        with torch.no_grad():
+        with (
+            torch.no_grad(),
+            lack_told(lambda error: shortage_of_tables(self.model).told("distribution", error, ELSEWHERE)),
+        ):
             distribution: Distribution = self.model()
             return distribution
 
@@ -217,18 +228,22 @@ def load(
     A folder comes before a model of the package that has its name. Before there is a best checkpoint the last stands
     for it. With `fallback`, a checkpoint that cannot be read is replaced by another of the run, with a warning that
     says so. Raises FormatError for what is no run, and for a checkpoint that is missing, foreign, truncated or of a
-    later version.
+    later version; NotEnoughMemoryError for a model that the device does not hold.
     """
     run = RunDirectory.open(find_run(Path(directory)))
     vocabulary = run.vocabulary()
-    if fallback:
-        found, notice = run.read_good(checkpoint)
-    else:
-        found, notice = run.read(checkpoint), None
-    if notice:
-        warnings.warn(notice, stacklevel=2)
-    model = restored(run, found).to(device)
+    with lack_told(lambda error: _without_room(run, error)):
+        found, notice = run.read_good(checkpoint) if fallback else (run.read(checkpoint), None)
+        if notice:
+            warnings.warn(notice, stacklevel=2)
+        model = restored(run, found).to(device)
     return Trained(model, vocabulary, run.card, run.config, found.step, notice)
+
+
+def _without_room(run: RunDirectory, error: BaseException) -> NotEnoughMemoryError:
+    """What is told of a lack of memory for the model of a run."""
+    model = without_weights(*_named(run))
+    return shortage_of_weights(model, learns=False).told("load", error, f"free memory, or {ELSEWHERE}")
 
 
 def end_of(model: Model) -> int | None:
@@ -238,14 +253,19 @@ def end_of(model: Model) -> int | None:
 
 def restored(run: RunDirectory, checkpoint: Checkpoint) -> Model:
     """A model of a run's kind with the weights of a checkpoint. Raises FormatError where these do not fit."""
-    try:
-        name, settings = run.card["model"]["name"], run.card["model"]["settings"]
-    except (KeyError, TypeError):
-        raise FormatError(f"{run.path}: the card names no model; bring back card.json, or train again.") from None
+    name, settings = _named(run)
     with torch.random.fork_rng([]):  # the weights drawn here are replaced at once
         model = create(name, **settings)
     load_weights(model, checkpoint, run.path)
     return model
+
+
+def _named(run: RunDirectory) -> tuple[str, dict[str, Any]]:
+    """The name and the settings of the model of a run."""
+    try:
+        return run.card["model"]["name"], run.card["model"]["settings"]
+    except (KeyError, TypeError):
+        raise FormatError(f"{run.path}: the card names no model; bring back card.json, or train again.") from None
 
 
 def load_weights(model: Model, checkpoint: Checkpoint, path: Path) -> None:

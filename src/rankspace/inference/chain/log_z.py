@@ -9,7 +9,7 @@ from torch import Tensor
 from rankspace.inference.chain.backward import gradients, slopes
 from rankspace.inference.chain.forward import Chart, Recursion, log_totals, run_forward
 from rankspace.inference.chain.range_check import Support, lost_sentences
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 
 
 def log_z(recursion: Recursion, support: Support) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
@@ -33,6 +33,7 @@ def log_z_slopes(
     return found, recursion.layout.in_callers_order(lost)
 
 
+@tell_of_lacks
 class _LogZ(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, recursion: Recursion, support: Support, *tensors: Tensor) -> tuple[Tensor, Tensor]:

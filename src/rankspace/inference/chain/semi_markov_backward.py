@@ -25,7 +25,7 @@ from rankspace.inference.chain.semi_markov import (
     log_totals,
     lost_sentences,
 )
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.ragged import Ragged
 from rankspace.inference.scaled import power_of_two
 
@@ -223,6 +223,7 @@ def log_z_slopes(
     return slopes(chains, chart, direction, good), chains.layout.in_callers_order(lost)
 
 
+@tell_of_lacks
 class _LogZ(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, chains: SemiMarkov, support: Support, *tensors: Tensor) -> tuple[Tensor, Tensor]:

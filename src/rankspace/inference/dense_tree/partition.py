@@ -12,7 +12,7 @@ from rankspace.inference.dense_tree.inside import Chart, inside, span_scale
 from rankspace.inference.dense_tree.outside import Adjoint, Collector, outside
 from rankspace.inference.dense_tree.precision_loss import SupportOf, lost_sentences
 from rankspace.inference.dense_tree.weights import DenseWeights, root_rows
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.links import product
 from rankspace.inference.ragged import Ragged
 
@@ -91,6 +91,7 @@ def scaled_chart(weights: DenseWeights, layout: Ragged, support_of: SupportOf) -
     return ScaledChart(chart, log_z_of(layout, chart, root), lost)
 
 
+@tell_of_lacks
 class _LogPartition(torch.autograd.Function):
     @staticmethod
     def forward(

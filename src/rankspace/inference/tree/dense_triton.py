@@ -21,7 +21,7 @@ from torch import Tensor
 from rankspace.inference.backends import launching_on
 from rankspace.inference.dense_tree.groups import SpanGroup
 from rankspace.inference.dense_tree.weights import Blocks
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.links import Precision, product
 from rankspace.inference.ragged import Ragged
 from rankspace.inference.scaled import ZERO, lowest
@@ -83,6 +83,7 @@ class _Tops(NamedTuple):
     is_good: Bool[Tensor, "batch"]  # possible, and not lost
 
 
+@tell_of_lacks
 class _LogZ(torch.autograd.Function):
     @staticmethod
     def forward(

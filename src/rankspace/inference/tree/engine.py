@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import Inside, SpanWeights, inside
 from rankspace.inference.tree.outside import gradients
@@ -41,6 +41,7 @@ def log_z(
     return apply(inputs.detach(), sentences, support, log_weights, *inputs.tensors)
 
 
+@tell_of_lacks
 class _LogZ(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from rankspace.inference.aside import Aside
 from rankspace.inference.backends import launching_on
-from rankspace.inference.differentiation import first_derivatives_only
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import DenseLink, FactoredLink, operand, product
 from rankspace.inference.ragged import Ragged
@@ -44,6 +44,7 @@ def log_z_by_kernels(
         return apply(inputs.detach(), sentences, log_weights, *inputs.tensors)
 
 
+@tell_of_lacks
 class _LogZ(torch.autograd.Function):
     @staticmethod
     def forward(
