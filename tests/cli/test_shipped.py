@@ -116,7 +116,7 @@ class TestInfo:
     def test_a_list(self, command: Run) -> None:
         found = json.loads(command("info", "--models", "--json").result)["shipped"]
         assert [(each["name"], each["model"]) for each in found] == [
-            ("craft-small", "rank-pcfg"),
+            ("craft-small", "simple-pcfg"),
             ("craft-small-hmm", "rank-hmm"),
         ]
         assert "craft-small-hmm" in command("info", "--models").result

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
+    from rich.table import Table
 
 UNFOLDED = 10_000  # columns, more than any line has
 
@@ -44,7 +45,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
         column.overflow = "fold"
     for name, text in pairs:
         table.add_row(name, text)
-    _console().print(table)
+    _print(table)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -57,8 +58,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    _console().print()
-    _console().print(table)
+    print()
+    _print(table)
 
 
 def shown(value: object) -> str:
@@ -84,6 +85,15 @@ def exponential(log_value: float) -> str:
         return number(math.exp(log_value))
     exponent = math.floor(log_value / math.log(10))
     return f"{math.exp(log_value - exponent * math.log(10)):.6g}e{exponent:+d}"
+
+
+def _print(table: "Table") -> None:
+    """Blanks that fill a row up are for the eye alone."""
+    console = _console()
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        print(line if console.is_terminal else line.rstrip())
 
 
 def _console() -> "Console":
