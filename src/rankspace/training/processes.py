@@ -1,6 +1,7 @@
 """Several processes that train one model, as torchrun starts them; one process is the case with no others."""
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from torch import distributed as dist
 from rankspace.errors import RankspaceError
 
 Found = TypeVar("Found")
+LETTING_GO = 0.5  # seconds
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,13 @@ def is_first_process() -> bool:
 
 
 def leave_processes() -> None:
-    """Ends the group, if there is one."""
+    """Ends the group, if there is one.
+
+    DistributedDataParallel keeps gloo's threads alive after that (torch 2.13). One that has yet to let go of tensors of
+    the last exchange needs the interpreter for it, and where that is being taken apart it aborts the process, upon
+    which torchrun ends all others. So they get the time while there is an interpreter.
+    """
     if dist.is_available() and dist.is_initialized():
+        by_threads = dist.get_backend() == "gloo"
         dist.destroy_process_group()
+        time.sleep(LETTING_GO if by_threads else 0)
