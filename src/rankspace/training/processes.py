@@ -127,9 +127,9 @@ def is_first_process() -> bool:
 def leave_processes() -> None:
     """Ends the group, if there is one.
 
-    DistributedDataParallel keeps gloo's threads alive after that (torch 2.13). One that has yet to let go of tensors of
-    the last exchange needs the interpreter for it, and where that is being taken apart it aborts the process, upon
-    which torchrun ends all others. So they get the time while there is an interpreter.
+    DistributedDataParallel keeps gloo's threads alive after that (torch 2.13), and now and then a process that ends at
+    once is aborted, upon which torchrun ends all others: a thread that lets go of the tensors of the last exchange may
+    need the interpreter, which is being taken apart. So they get some time while there is one.
     """
     if dist.is_available() and dist.is_initialized():
         by_threads = dist.get_backend() == "gloo"
