@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 ARROW = (
     "errors",
+    "devices",
     "files",
     "trees",
     "fgg",
@@ -28,7 +29,7 @@ ARROW = (
     "cli",
 )
 BESIDE = ("data", "evaluation", "viz")  # may use what is left of training; used from training on
-KERNELS = "kernels"  # may use errors alone; used by inference and models, inside functions
+KERNELS = "kernels"  # may use errors and devices alone; used by inference and models, inside functions
 KERNEL_USERS = ("inference", "models")
 ROOT = "rankspace"  # rankspace/__init__.py: errors and trees at once, the rest inside functions
 
@@ -49,7 +50,7 @@ def may_import(importer: str, imported: str, lazy: bool) -> bool:
     if imported == KERNELS:
         return lazy and importer in KERNEL_USERS
     if importer == KERNELS:
-        return imported == "errors"
+        return imported in ("errors", "devices")
     if importer == ROOT:
         return lazy or imported in ("errors", "trees")
     if importer in BESIDE:

@@ -4,19 +4,16 @@ import inspect
 import os
 import subprocess
 import sys
-import weakref
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import rankspace
 import rankspace.distributions as distributions
+from rankspace.bench.operations import PeakBytes
 from rankspace.distributions import HMM, HSMM, LHMM, LPCFG, PCFG, BlockHMM, RankSpaceHMM, RankSpacePCFG, SimplePCFG
 from rankspace.distributions.contract import Distribution
 from rankspace.distributions.memory import bytes_asked, is_within_memory, size_text
@@ -47,29 +44,6 @@ model.states.
 HMM.log_prob: not enough memory for a sentence of 50000 words (300 states, float32): it takes about \
 300.8 MB, and 60.0 MB more could not be had; give fewer or shorter sentences at a time, or fewer states.
 """
-
-
-class PeakBytes(TorchDispatchMode):
-    """The most bytes that tensors made under it held at one time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[int] = set()
-        self.now = self.peak = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for storage in (leaf.untyped_storage() for leaf in tree_leaves(found) if isinstance(leaf, Tensor)):
-            if storage._cdata not in self.seen:
-                self.seen.add(storage._cdata)
-                self.now += storage.nbytes()
-                self.peak = max(self.peak, self.now)
-                weakref.finalize(storage, self._forget, storage._cdata, storage.nbytes())
-        return found
-
-    def _forget(self, key: int, size: int) -> None:
-        self.seen.discard(key)
-        self.now -= size
 
 
 def made(of: Any, gradients: bool = False) -> Any:

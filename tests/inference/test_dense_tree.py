@@ -1,16 +1,13 @@
 """The dense tree engine: equal to its log-space twin in values and derivatives, honest about range, small in memory."""
 
 import math
-import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from rankspace.bench.operations import PeakBytes
 from rankspace.errors import RankspaceError
 from rankspace.inference.dense_tree import groups
 from rankspace.inference.dense_tree.choices import Places, division, portions, ways
@@ -367,36 +364,6 @@ def test_the_same_input_gives_the_same_bits() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
 
 
-class PeakMemory(TorchDispatchMode):
-    """Bytes of all tensors made since it began that are still alive: now, and at most."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self.known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for storage in _storages(found):
-            if storage._cdata not in self.known:
-                self._enter(storage)
-        return found
-
-    def _enter(self, storage: torch.UntypedStorage) -> None:
-        self.known.add(storage._cdata)
-        self.now += storage.nbytes()
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._leave, storage._cdata, storage.nbytes())
-
-    def _leave(self, key: int, size: int) -> None:
-        self.known.discard(key)
-        self.now -= size
-
-
-def _storages(found: Any) -> Iterator[torch.UntypedStorage]:
-    return (leaf.untyped_storage() for leaf in tree_leaves(found) if isinstance(leaf, Tensor))
-
-
 @pytest.mark.parametrize("length", [16, 32])
 def test_memory_is_two_charts_and_the_links_of_the_words(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `inside` and `outside` state it; a tape would keep several tables [span, symbol, symbol, symbol]."""
@@ -404,7 +371,7 @@ def test_memory_is_two_charts_and_the_links_of_the_words(length: int, monkeypatc
     torch.manual_seed(11)
     layout = ragged((length,) * 8, CPU)
     weights, leaves = leaves_of(as_float32(random_weights("rule", layout, sizes=(12, 12, 12))))
-    with PeakMemory() as memory:
+    with PeakBytes() as memory:
         log_z, _ = scaled_log_z(weights, layout)
         log_z.sum().backward()
     n, rows = 12, layout.total_spans - layout.num_tokens

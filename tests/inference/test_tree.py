@@ -1,16 +1,13 @@
 """The low-rank tree engine: blocks against gathered rows, scaling, what counts as lost, and memory."""
 
 import math
-import weakref
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from rankspace.bench.operations import PeakBytes
 from rankspace.inference.links import DenseLink, FactoredLink
 from rankspace.inference.ragged import ragged
 from rankspace.inference.tree.choosing import drawn
@@ -159,35 +156,6 @@ def test_grown_trees_are_trees() -> None:
 
 
 # Memory.
-
-
-class PeakBytes(TorchDispatchMode):
-    """The most bytes that tensors made under it held at one time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[int] = set()
-        self.now = self.peak = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(found):
-            if isinstance(tensor, Tensor):
-                self._count(tensor.untyped_storage())
-        return found
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in self.seen:
-            return
-        self.seen.add(key)
-        self.now += size
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._forget, key, size)
-
-    def _forget(self, key: int, size: int) -> None:
-        self.seen.discard(key)
-        self.now -= size
 
 
 def peak_numbers(length: int, with_gradient: bool) -> float:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import rankspace
-from distributions.test_memory import PeakBytes
 from models.cases import CASES
+from rankspace.bench.operations import PeakBytes
 from rankspace.distributions import RankSpacePCFG, SimplePCFG
 from rankspace.distributions.memory import Work
 from rankspace.errors import NotEnoughMemoryError

@@ -4,12 +4,14 @@ from functools import lru_cache
 
 import torch
 
+from rankspace.devices import is_gpu
+
 
 class Aside:
     """Launches that need what has been launched so far, and that something later waits for."""
 
     def __init__(self, device: torch.device) -> None:
-        self.stream = _stream(device) if device.type == "cuda" else None
+        self.stream = _stream(device) if is_gpu(device) else None
 
     def start(self) -> "torch.cuda.StreamContext | _InTurn":
         """What is launched in this context waits for all that came before it, and nothing waits for it until `join`.

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rankspace.devices import is_gpu
 from rankspace.errors import RankspaceError, is_lack_of_memory
 
 INTERPRETER = "TRITON_INTERPRET"  # Triton's own switch: kernels run as Python on a CPU
@@ -24,7 +25,7 @@ def runs_triton(name: str, backend: str, dtype: torch.dtype, device: torch.devic
         return False
     reason = missing(device)
     if backend == "auto":
-        return device.type == "cuda" and not reason
+        return is_gpu(device) and not reason
     if reason:
         raise RankspaceError(f"{name}: backend is 'triton', but {reason}; give backend='auto'.")
     return True
@@ -51,7 +52,7 @@ def missing(device: torch.device) -> str:
     """What Triton kernels lack on a device; nothing if they can run."""
     if find_spec("triton") is None:
         return "triton is not installed"
-    if device.type == "cuda":
+    if is_gpu(device):
         return _unusable(device)
     if device.type == "cpu" and os.environ.get(INTERPRETER) == "1":
         return ""
@@ -79,4 +80,4 @@ def _unusable(device: torch.device) -> str:
 
 def launching_on(device: torch.device) -> AbstractContextManager[Any]:
     """Within, kernels are launched on a device: Triton asks which is the current one, not where tensors are."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    return torch.cuda.device(device) if is_gpu(device) else nullcontext()

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.devices import is_gpu
 from rankspace.inference.links import Precision, add_product, operand, product
 
 WORTH = 256  # rows and columns of a table from which three products of halves are sooner than one in float32
@@ -51,14 +52,14 @@ class Factor:
 
     def rounded_times(self, other: Float[Tensor, "column _"]) -> Float[Tensor, "row _"]:
         """table @ other, as an operand of products: in "medium" rounded once, not twice."""
-        if self.precision == "medium" and self.table is not None and self.table.device.type == "cuda":
+        if self.precision == "medium" and self.table is not None and is_gpu(self.table.device):
             return torch.mm(self.table, other)
         return operand(self.times(other), self.precision)
 
 
 def is_halved(table: Float[Tensor, "row column"], precision: Precision) -> bool:
     """Whether products with a table are sooner in halves."""
-    return precision == "highest" and table.device.type == "cuda" and min(table.shape) >= WORTH
+    return precision == "highest" and is_gpu(table.device) and min(table.shape) >= WORTH
 
 
 def _three_products(a: Any, b: Any, out: Tensor | None, portion: int | None) -> Float[Tensor, "row column"]:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.devices import is_gpu
 from rankspace.inference.torch_precision import multiplying_on_gpu
 
 Precision = Literal["highest", "high", "medium"]
@@ -181,9 +182,9 @@ def product(
 
 def _rounded_late(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
     """A product of two matrices in bfloat16 whose sums are rounded to the dtype of the result, not before."""
-    if a.device.type == "cuda" and out is not None and out.dtype == torch.bfloat16:
+    if is_gpu(a.device) and out is not None and out.dtype == torch.bfloat16:
         return torch.mm(a, b, out=out)
-    if a.device.type == "cuda" and OUTPUTS_FLOAT32:
+    if is_gpu(a.device) and OUTPUTS_FLOAT32:
         return torch.mm(a, b, out_dtype=torch.float32, **({} if out is None else {"out": out}))
     with tf32(a.device, allowed=True):  # as exact, for what has 8 bits
         found = a.float() @ b.float()
@@ -192,7 +193,7 @@ def _rounded_late(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
 
 def add_product(total: Float[Tensor, "row column"], a: Tensor, b: Tensor) -> None:
     """Adds a product of two matrices in bfloat16 to one in float32."""
-    if a.device.type == "cuda" and OUTPUTS_FLOAT32:
+    if is_gpu(a.device) and OUTPUTS_FLOAT32:
         torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
         return
     with tf32(a.device, allowed=True):  # as exact, for what has 8 bits
@@ -201,4 +202,4 @@ def add_product(total: Float[Tensor, "row column"], a: Tensor, b: Tensor) -> Non
 
 def tf32(device: torch.device, allowed: bool) -> AbstractContextManager[None]:
     """Whether products on a GPU may round their operands, whatever is set for the process."""
-    return multiplying_on_gpu(allowed) if device.type == "cuda" else nullcontext()
+    return multiplying_on_gpu(allowed) if is_gpu(device) else nullcontext()

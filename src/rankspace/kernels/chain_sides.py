@@ -18,6 +18,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.devices import is_gpu
 from rankspace.kernels.chain_steps import BLOCK as STEP
 from rankspace.kernels.chain_steps import LARGE, bits_of, scale_of, shared_memory
 from rankspace.kernels.chain_table import Chain
@@ -34,7 +35,7 @@ BLOCK = 2048
 
 def fits(num_rows: int, device: torch.device) -> bool:
     """Whether a program of `both_products` has room for its part of a table."""
-    return num_rows <= ROWS and (device.type != "cuda" or shared_memory(device) >= LARGE)
+    return num_rows <= ROWS and (not is_gpu(device) or shared_memory(device) >= LARGE)
 
 
 def both_products(

@@ -13,6 +13,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.devices import is_gpu
 from rankspace.kernels.chain_table import FLOOR, Chain
 from rankspace.kernels.interpreted import factor
 from rankspace.kernels.scales import LEAST_POWER, power_of_two
@@ -232,7 +233,7 @@ def tile_of(alive: int) -> int:
 
 def middle_of(tile: int, device: torch.device) -> int:
     """Ranks summed over at a time: as many as the memory of a multiprocessor holds in five stages."""
-    if device.type == "cuda" and shared_memory(device) < LARGE:
+    if is_gpu(device) and shared_memory(device) < LARGE:
         return 64
     return 256 if tile == 16 else 128
 

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.devices import is_gpu
 from rankspace.inference import links
 from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.gradient_products import Factor
@@ -27,7 +28,7 @@ def product(
     a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"], precision: Precision
 ) -> Float[Tensor, "row column"]:
     """a @ b in float32, for operands of the precision."""
-    if a.device.type != "cuda":
+    if not is_gpu(a.device):
         return a.float() @ b.float()
     if precision == "medium":
         return links.product(a, b, precision)
@@ -75,7 +76,7 @@ def _derivatives(slopes: Factor, other: Tensor, dtype: torch.dtype) -> Tensor:
 
 def product_into(out: Float[Tensor, "row column"], a: Tensor, b: Tensor, precision: Precision) -> None:
     """a @ b, rounded to the dtype of operands, written to rows that may have gaps between them."""
-    if precision == "medium" and a.device.type == "cuda":
+    if precision == "medium" and is_gpu(a.device):
         torch.mm(a, b, out=out)
     else:
         out.copy_(product(a, b, precision))

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rankspace.devices import is_gpu
 from rankspace.inference.ragged import Ragged
 
 
@@ -65,7 +66,7 @@ def settled(
     if doubt is not None:
         doubt.copy_(ends.lost)
         return ends
-    if ends.low.is_cuda and torch.cuda.is_current_stream_capturing():  # nothing can be asked there
+    if is_gpu(ends.low.device) and torch.cuda.is_current_stream_capturing():  # nothing can be asked there
         return ends._replace(lost=ends.lost | layout.in_callers_order(ends.low))
     if not bool(ends.low.any()):
         return ends

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rankspace.devices import is_gpu
 from rankspace.inference.generic.contraction_plan import Message
 from rankspace.inference.generic.layout import Lookup, Rows, Sizes
 from rankspace.inference.generic.linear_pass import (
@@ -180,7 +181,7 @@ def _add_factors(adjoint: Adjoint, used: Mapping[str, Tensor], gradients: Sequen
 
 def _accumulate(table: Tensor, rows: Tensor, values: Tensor) -> None:
     """table[rows] += values, where rows repeat; in a fixed order also on a GPU."""
-    if table.is_cuda:
+    if is_gpu(table.device):
         table.index_put_((rows,), values, accumulate=True)  # sorts the rows: no atomics
     else:
         table.index_add_(0, rows, values)

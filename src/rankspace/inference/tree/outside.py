@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.devices import is_gpu
 from rankspace.inference.scaled import power_of_two
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import Inside, SpanWeights
@@ -117,6 +118,6 @@ def _of_words(
     if weights is not None:
         of_tokens *= weights.factor[: len(of_tokens), None]
     found = torch.zeros_like(inputs.words)
-    if found.device.type == "cuda":
+    if is_gpu(found.device):
         return found.index_put_((sentences.token_word,), of_tokens, accumulate=True)
     return found.index_add_(0, sentences.token_word, of_tokens)

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rankspace.devices import is_gpu
 from rankspace.inference.aside import Aside
 from rankspace.inference.backends import launching_on
 from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
@@ -80,7 +81,7 @@ def _lost_after_all(chart: Any, link: Any, root: Tensor, results: Any, layout: R
     from rankspace.kernels.tree_tops import top_slopes
 
     low = layout.in_callers_order(chart.lost > 0)
-    if low.is_cuda and torch.cuda.is_current_stream_capturing():
+    if is_gpu(low.device) and torch.cuda.is_current_stream_capturing():
         return low
     if not bool(low.any()):
         return low
