@@ -40,7 +40,7 @@ from rankspace.bench.gpu_rows import BATCH, ROWS, Row
 from rankspace.bench.gpu_timing import training_step
 from rankspace.bench.operations import PeakBytes
 from rankspace.experiments import load_table, table_names
-from rankspace.inference import backends
+from rankspace.inference import backends, gradient_products
 from rankspace.models import MODELS, create
 
 NOWHERE = torch.device("meta")
@@ -194,6 +194,11 @@ def dry(capability: int) -> Iterator[Launches]:
     def nothing(*_: Any, **__: Any) -> Any:
         return nullcontext()
 
+    def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+        """In place of one whose shape torch 2.11 cannot tell."""
+        if total.shape != (a @ b).shape or a.dtype != torch.bfloat16:
+            raise DryRunError(f"{tuple(total.shape)} is not the shape of {tuple(a.shape)} times {tuple(b.shape)}")
+
     of_cuda = {
         "Stream": _Stream,
         "current_stream": _Stream,
@@ -207,6 +212,7 @@ def dry(capability: int) -> Iterator[Launches]:
         stack.enter_context(patch.object(backends, "_unusable", lambda _: ""))
         stack.enter_context(patch.multiple(torch.cuda, **of_cuda))
         stack.enter_context(patch.object(torch, "autocast", nothing))  # which does not know this device
+        stack.enter_context(patch.object(gradient_products, "add_product", add_product))
         stack.enter_context(patch.object(JITFunction, "run", run))
         yield launches
 
