@@ -23,8 +23,11 @@ from rankspace.bench.measurement import circumstances
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import ragged
 from rankspace.models import fast_chain, fast_emission, fast_rank_hmm
+from rankspace.models.fast_batch import Batch
+from rankspace.models.fast_linked import Link, linked, linked_back
 from rankspace.models.fast_networks import residual_network
 from rankspace.models.fast_rank_hmm import rank_hmm_log_prob
+from rankspace.models.fast_vectors import rows_of
 from rankspace.models.rank_hmm import RankHMM
 
 GPU = torch.device("cuda")
@@ -104,7 +107,7 @@ def errors(case: Case) -> dict[str, Any]:
     """Against float64. Raises where they are above the tolerance of the precision."""
     model, words = new_model(case, 0.0), tokens_of(case, 1)
     seed = torch.zeros((), dtype=torch.int64, device=GPU)
-    log_p, lost = rank_hmm_log_prob(model, words, ragged(case.lengths, GPU), case.precision, seed)
+    log_p, lost = rank_hmm_log_prob(model, words, Batch(ragged(case.lengths, GPU), case.precision, seed))
     found = gradients_of(model, log_p)
     model.zero_grad()
     double = new_model(case, 0.0).double()
@@ -146,12 +149,12 @@ def graph_ms(run: Callable[[], Any]) -> float:
 
 def measure(case: Case) -> dict[str, Any]:
     model, words = new_model(case, 0.1), tokens_of(case, 0)
-    layout, seed = ragged(case.lengths, GPU), torch.zeros((), dtype=torch.int64, device=GPU)
+    batch = Batch(ragged(case.lengths, GPU), case.precision, torch.zeros((), dtype=torch.int64, device=GPU))
 
     def step() -> None:
-        seed.add_(1)
+        batch.seed.add_(1)
         model.zero_grad()
-        log_p, _ = rank_hmm_log_prob(model, words, layout, case.precision, seed)
+        log_p, _ = rank_hmm_log_prob(model, words, batch)
         (-log_p.mean()).backward()
 
     step()
@@ -168,8 +171,9 @@ def measure(case: Case) -> dict[str, Any]:
 
 def phases(case: Case, model: RankHMM, words: Tensor) -> dict[str, float]:
     """Of the parts of a step, each alone."""
-    layout, precision, seed = ragged(case.lengths, GPU), case.precision, torch.zeros((), dtype=torch.int64, device=GPU)
-    settings, of_words = fast_chain.Settings(layout, precision, 0.1), "high" if precision == "medium" else precision
+    layout, precision = ragged(case.lengths, GPU), case.precision
+    batch = Batch(layout, precision, torch.zeros((), dtype=torch.int64, device=GPU))
+    of_words = batch.precision_of_words
     start = None if case.start == "ranks" else torch.randn(case.states, device=GPU).softmax(0)
     tokens = layout.pack(words)
     weights = model.from_states.detach(), model.to_states.detach(), model.ranks.detach()
@@ -191,7 +195,7 @@ def phases(case: Case, model: RankHMM, words: Tensor) -> dict[str, float]:
         torch.autograd.grad(found, ready, found.detach())
 
     def factors() -> Any:
-        return fast_chain._factors(*weights, start, seed, settings)
+        return fast_chain._factors(*weights, start, batch, 0.1)
 
     made = factors()
 
@@ -202,18 +206,18 @@ def phases(case: Case, model: RankHMM, words: Tensor) -> dict[str, float]:
 
     def forward() -> Any:
         ranks = fast_chain._start(made, precision)
-        return fast_chain._forward(ranks, matrix, transposed, log_words, settings)
+        return linked(rows_of(layout), ranks, Link(matrix, transposed, precision), log_words)
 
     chain, ends = forward()
     slopes = torch.full_like(ends.log_z, 1 / len(case.lengths))
 
     def backward() -> Any:
-        return fast_chain._backward(chain, ends, slopes, matrix, settings)
+        return linked_back(chain, ends, slopes, Link(matrix, None, precision), layout)
 
     back = backward()
 
     def of_factors() -> Any:
-        return fast_chain._factor_gradients(made, chain, back, settings)
+        return fast_chain._factor_gradients(made, chain, back, batch)
 
     parts = {
         "networks": networks,

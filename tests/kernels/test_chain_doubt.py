@@ -10,7 +10,7 @@ pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
 from kernels.test_chain_kernels import filled_chain, random_link
-from kernels.test_chain_model import gradients, new_model, random_words, relative_errors, seed_of
+from kernels.test_chain_model import batch_of, gradients, new_model, random_words, relative_errors, seed_of
 from kernels.test_padded_chains import on_device, padded
 from kernels.test_state_chains import new_lhmm
 from rankspace.inference.ragged import ragged
@@ -18,9 +18,8 @@ from rankspace.kernels.chain_steps import linked_step, linked_step_by_torch, sca
 from rankspace.kernels.chain_table import FLOOR
 from rankspace.models import fast_sides, fast_tall
 from rankspace.models.contract import Model
-from rankspace.models.fast_chain import Settings as ChainSettings
 from rankspace.models.fast_chain import _factors, rank_chain_log_prob
-from rankspace.models.fast_states import Settings, state_chain_log_prob
+from rankspace.models.fast_states import state_chain_log_prob
 
 LENGTHS = (5, 3, 1, 4)
 LOW = 3  # a rank that hardly any state leads to
@@ -56,10 +55,10 @@ def test_what_is_low_and_does_not_matter_is_not_lost(kind: str) -> None:
     double = MODELS[kind]().double()
     double.options = {"backend": "torch"}
     expected = double.log_prob(words, LENGTHS)
-    log_p, lost = model.log_prob_by_kernels(words, ragged(LENGTHS, DEVICE), seed_of(0))  # type: ignore[attr-defined]
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(LENGTHS, model.precision))  # type: ignore[attr-defined]
     later, later_lost = model.padded_log_prob(padded(words, LENGTHS, 6, 0), on_device(LENGTHS), seed_of(0))
     with torch.no_grad():
-        alone, alone_lost = model.log_prob_by_kernels(words, ragged(LENGTHS, DEVICE), seed_of(0))  # type: ignore[attr-defined]
+        alone, alone_lost = model.log_prob_by_kernels(words, batch_of(LENGTHS, model.precision))  # type: ignore[attr-defined]
     for found in (log_p, later, alone):
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-4)
     slopes = gradients(double, expected)
@@ -77,11 +76,8 @@ def chain_of(model: Model, log_words: Tensor, true_lengths: Tensor | None) -> tu
         model.ranks,  # type: ignore[arg-type]
         None,
         log_words,
-        ragged(lengths, DEVICE),
-        "highest",
+        batch_of(lengths, true_lengths=true_lengths),
         0.0,
-        seed_of(0),
-        true_lengths,
     )
 
 
@@ -115,12 +111,12 @@ def state_chain(
 ) -> tuple[Tensor, Tensor]:
     """Of one sentence of two words. All states lead to one rank, which leads to each with the probability of its logit;
     the start leads to another."""
-    size, settings = len(start), Settings(ragged((2,), DEVICE), "highest", False, true_lengths)
+    size, batch = len(start), batch_of((2,), true_lengths=true_lengths)
     from_states = torch.zeros(size + 1, 2, device=DEVICE)
     from_states[:-1, 1] = from_states[-1, 0] = -300
     links = torch.zeros_like(start) if logits is None else logits
     to_states = torch.stack([links, start.log().clamp(min=-300)], 1)
-    return state_chain_log_prob(from_states, to_states, torch.eye(2, device=DEVICE), log_words, settings, seed_of(0))
+    return state_chain_log_prob(from_states, to_states, torch.eye(2, device=DEVICE), log_words, batch, False)
 
 
 @pytest.mark.parametrize("is_padded", [False, True])
@@ -141,14 +137,13 @@ def test_a_word_that_nothing_is_left_for_is_lost(
 
 
 def test_a_first_word_that_only_ranks_have_which_were_left_out_is_lost() -> None:
-    model, layout = new_model("ranks", 30, 12), ragged((2,), DEVICE)
-    settings = ChainSettings(layout, "highest", 0.4)
-    left_out = _factors(model.from_states, model.to_states, model.ranks, None, seed_of(0), settings).to_rank[-1] == 0
+    model, batch = new_model("ranks", 30, 12), batch_of((2,))
+    left_out = _factors(model.from_states, model.to_states, model.ranks, None, batch, 0.4).to_rank[-1] == 0
     assert 0 < int(left_out.sum()) < 12
     log_words = torch.full((2, 12), -150.0, device=DEVICE)
     log_words[0, left_out] = 0
     tables = model.from_states, model.to_states, model.ranks
-    _, lost = rank_chain_log_prob(*tables, None, log_words, layout, "highest", 0.4, seed_of(0))
+    _, lost = rank_chain_log_prob(*tables, None, log_words, batch, 0.4)
     assert lost.tolist() == [True]
 
 
@@ -203,10 +198,8 @@ def test_a_start_that_all_but_one_state_has_left() -> None:
             model.ranks,
             start,
             log_words,
-            ragged(LENGTHS, DEVICE),
-            "highest",
+            batch_of(LENGTHS),
             0.4,
-            seed_of(0),
         )
         assert not bool(lost.any())
         found.append(log_p)

@@ -1,6 +1,7 @@
 """log p of the rank-space HMM from its embeddings by kernels, against the torch engine."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import pytest
@@ -14,6 +15,7 @@ from rankspace.distributions import RankSpaceHMM
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import ragged
 from rankspace.kernels.dropping import kept_by_torch
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_chain import rank_chain_log_prob
 from rankspace.models.fast_networks import residual_network
 from rankspace.models.fast_rank_hmm import rank_hmm_log_prob
@@ -22,6 +24,12 @@ from rankspace.models.rank_hmm import RankHMM
 
 VOCABULARY = 23
 Start = Literal["states", "ranks"]
+
+
+def batch_of(
+    lengths: Sequence[int], precision: Precision = "highest", seed: int = 0, true_lengths: Tensor | None = None
+) -> Batch:
+    return Batch(ragged(tuple(lengths), DEVICE), precision, seed_of(seed), true_lengths)
 
 
 def seed_of(number: int) -> Tensor:
@@ -84,7 +92,7 @@ def relative_errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> fl
 def test_equals_the_torch_engine(start: Start, lengths: tuple[int, ...], states: int, rank: int) -> None:
     """Both ways of the link's gradient: few tokens for the rank, and many."""
     model, words = new_model(start, states, rank), random_words(lengths)
-    log_p, lost = rank_hmm_log_prob(model, words, ragged(lengths, DEVICE), "highest", seed_of(0))
+    log_p, lost = rank_hmm_log_prob(model, words, batch_of(lengths))
     found = gradients(model, log_p)
     double = new_model(start, states, rank).double()
     double.options = {"backend": "torch", "order": "rank"}
@@ -101,7 +109,7 @@ def test_all_sentences_have_probability_one(precision: Precision, rank: int, sca
     model = new_model("ranks", 11, rank, scale=scale, vocabulary=3).eval()
     sentences = torch.cartesian_prod(*[torch.arange(3, device=DEVICE)] * 3)
     lengths = (3,) * len(sentences)
-    log_p, lost = rank_hmm_log_prob(model, sentences, ragged(lengths, DEVICE), precision, seed_of(0))
+    log_p, lost = rank_hmm_log_prob(model, sentences, batch_of(lengths, precision))
     assert not bool(lost.any())
     assert float(log_p.detach().exp().sum()) == pytest.approx(1, abs=3e-6)
 
@@ -114,7 +122,7 @@ def test_ranks_states_and_numbers_of_words_are_left_out(start: Start) -> None:
     model, words = new_model(start, 40, 9), random_words(lengths)
     model.settings.update(settings)
     torch.manual_seed(5)
-    log_p, lost = rank_hmm_log_prob(model, words, ragged(lengths, DEVICE), "highest", seed_of(11))
+    log_p, lost = rank_hmm_log_prob(model, words, batch_of(lengths, "highest", 11))
     torch.manual_seed(5)
     model.options = {"backend": "torch"}
     expected = model.log_prob(words, lengths)
@@ -134,7 +142,7 @@ def test_entries_are_left_out_in_training(start: Start) -> None:
     if start == "states":
         with torch.no_grad():
             model.starts.zero_()  # whose own dropout then changes nothing
-    log_p, lost = rank_hmm_log_prob(model, words, ragged(lengths, DEVICE), "highest", seed)
+    log_p, lost = rank_hmm_log_prob(model, words, Batch(ragged(lengths, DEVICE), "highest", seed))
     reached = model.to_states[:states]
     to_rank = model.from_states @ model.ranks.T
     to_rank = to_rank.masked_fill(~kept_by_torch(seed, 0, *to_rank.shape, dropout), -torch.inf).log_softmax(1)
@@ -160,7 +168,7 @@ def test_entries_are_left_out_in_training(start: Start) -> None:
 def test_peaked_parameters_are_right_or_lost(scale: float) -> None:
     lengths = (6, 3, 12, 12)
     model, words = new_model("ranks", 30, 12, scale=scale), random_words(lengths)
-    log_p, lost = rank_hmm_log_prob(model, words, ragged(lengths, DEVICE), "highest", seed_of(0))
+    log_p, lost = rank_hmm_log_prob(model, words, batch_of(lengths))
     double = new_model("ranks", 30, 12, scale=scale).double()
     expected = double.log_prob(words, lengths)
     limit = (1e-6 * expected.abs() * (scale**2)).clamp(min=1e-4)  # logits themselves are rounded in float32
@@ -176,7 +184,7 @@ def test_products_of_bfloat16() -> None:
     """As the torch engine has them, but vectors are rounded as well, and Triton's interpreter cuts bits off."""
     model, lengths = new_model("ranks", 37, 13), (5, 3, 1, 4)
     words = random_words(lengths)
-    log_p, lost = rank_hmm_log_prob(model, words, ragged(lengths, DEVICE), "medium", seed_of(0))
+    log_p, lost = rank_hmm_log_prob(model, words, batch_of(lengths, "medium"))
     found = gradients(model, log_p)
     model.options = {"backend": "torch", "precision": "medium", "order": "rank"}
     expected = model.log_prob(words, lengths)
@@ -203,9 +211,7 @@ def test_an_impossible_sentence_has_minus_infinity_and_gradient_zero(
     inputs = [model.from_states, model.to_states, model.ranks, log_words.requires_grad_()]
 
     def run(lengths: tuple[int, ...], log_words: Tensor) -> tuple[Tensor, Tensor]:
-        return rank_chain_log_prob(
-            *inputs[:3], None, log_words, ragged(lengths, DEVICE), precision, 0.0, seed_of(0)
-        )  # fmt: skip
+        return rank_chain_log_prob(*inputs[:3], None, log_words, batch_of(lengths, precision), 0.0)
 
     log_p, lost = run(lengths, log_words)
     assert (log_p == -math.inf).tolist() == [False, True, False]
@@ -245,7 +251,7 @@ def test_precisions_at_some_size(
 ) -> None:
     model = new_model(start, 2003, 1021, scale=0.25, size=256)
     words = random_words(lengths)
-    log_p, lost = rank_hmm_log_prob(model, words, ragged(lengths, DEVICE), precision, seed_of(0))
+    log_p, lost = rank_hmm_log_prob(model, words, batch_of(lengths, precision))
     found = gradients(model, log_p)
     double = new_model(start, 2003, 1021, scale=0.25, size=256).double()
     double.options = {"backend": "torch", "order": "rank"}
@@ -261,7 +267,7 @@ def test_peaked_parameters_at_some_size(scale: float) -> None:
     """Logits have a standard deviation of 2.8 times the square of the scale."""
     lengths = (33, 1, 2, 40, 17)
     model, words = new_model("ranks", 1003, 515, scale=scale), random_words(lengths)
-    log_p, lost = rank_hmm_log_prob(model, words, ragged(lengths, DEVICE), "highest", seed_of(0))
+    log_p, lost = rank_hmm_log_prob(model, words, batch_of(lengths))
     expected = new_model("ranks", 1003, 515, scale=scale).double().log_prob(words, lengths)
     limit = (1e-6 * expected.abs() * (scale**2)).clamp(min=1e-4)  # logits themselves are rounded in float32
     assert bool((lost | ((log_p - expected).abs() <= limit)).all())
@@ -272,12 +278,12 @@ def test_peaked_parameters_at_some_size(scale: float) -> None:
 @pytest.mark.parametrize("precision", ["highest", "medium"])
 def test_the_same_bits_twice_and_in_a_graph_with_the_seed_of_the_moment(precision: Precision) -> None:
     model, lengths, seed = new_model("states", 500, 130, dropout=0.2), (9, 4, 9, 1), seed_of(1)
-    words, layout = random_words(lengths), ragged(lengths, DEVICE)
+    words, batch = random_words(lengths), Batch(ragged(lengths, DEVICE), precision, seed)
     with torch.no_grad():
         model.starts.zero_()  # dropout of the start embeddings has a seed of its own
 
     def run() -> list[Tensor]:
-        log_p, _ = rank_hmm_log_prob(model, words, layout, precision, seed)
+        log_p, _ = rank_hmm_log_prob(model, words, batch)
         found = gradients(model, log_p)
         del found["starts"]  # dropped by a seed of their own
         return [log_p.detach(), *found.values()]

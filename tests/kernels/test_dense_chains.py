@@ -7,12 +7,11 @@ from torch import Tensor
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
-from kernels.test_chain_model import VOCABULARY, gradients, random_words, relative_errors, seed_of
+from kernels.test_chain_model import VOCABULARY, batch_of, gradients, random_words, relative_errors, seed_of
 from kernels.test_padded_chains import on_device, padded
 from rankspace.errors import RankspaceError
 from rankspace.inference.links import Precision
-from rankspace.inference.ragged import ragged
-from rankspace.models.fast_hmm import Settings, dense_chain_log_prob
+from rankspace.models.fast_hmm import dense_chain_log_prob
 from rankspace.models.hmm import NeuralHMM
 
 
@@ -38,7 +37,7 @@ def by_torch(model: NeuralHMM, words: Tensor, lengths: tuple[int, ...]) -> Tenso
 )
 def test_equals_the_torch_engine(lengths: tuple[int, ...], states: int) -> None:
     model, words = new_hmm(states), random_words(lengths)
-    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     found = gradients(model, log_p)
     double = new_hmm(states).double()
     expected = by_torch(double, words, lengths)
@@ -53,7 +52,7 @@ def test_products_of_bfloat16() -> None:
     model, lengths = new_hmm(37), (4, 1, 3)
     words = random_words(lengths)
     model.options = {"precision": "medium"}
-    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     found = gradients(model, log_p)
     expected = by_torch(model, words, lengths)
     assert not bool(lost.any())
@@ -68,8 +67,7 @@ def test_all_sentences_have_probability_one(precision: Precision) -> None:
     model = new_hmm(11, vocabulary=3).eval()
     sentences = torch.cartesian_prod(*[torch.arange(3, device=DEVICE)] * 3)
     model.options = {"precision": precision}
-    layout = ragged((3,) * len(sentences), DEVICE)
-    log_p, lost = model.log_prob_by_kernels(sentences, layout, seed_of(0))
+    log_p, lost = model.log_prob_by_kernels(sentences, batch_of((3,) * len(sentences), precision))
     assert not bool(lost.any())
     assert float(log_p.detach().exp().sum()) == pytest.approx(1, abs=3e-6)
 
@@ -77,7 +75,7 @@ def test_all_sentences_have_probability_one(precision: Precision) -> None:
 def test_what_lies_behind_the_end_changes_nothing() -> None:
     lengths = (4, 1, 2, 1)
     model, words = new_hmm(37), random_words(lengths)
-    log_p, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, _ = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     expected = gradients(model, log_p)
     for other in (0, 1):
         found, lost = model.padded_log_prob(padded(words, lengths, 4 + other, other), on_device(lengths), seed_of(0))
@@ -89,7 +87,7 @@ def test_what_lies_behind_the_end_changes_nothing() -> None:
 def test_the_same_bits_twice() -> None:
     lengths = (4, 2, 3)
     model, words = new_hmm(37), random_words(lengths)
-    runs = [model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))[0] for _ in range(2)]
+    runs = [model.log_prob_by_kernels(words, batch_of(lengths, model.precision))[0] for _ in range(2)]
     assert torch.equal(*runs)
     first, second = (gradients(model, log_p) for log_p in runs)
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -100,7 +98,7 @@ def test_states_are_left_out_in_training() -> None:
     lengths = (4, 2)
     model, words = new_hmm(20, dropout=0.5), random_words(lengths)
     torch.manual_seed(5)
-    found, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    found, _ = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     torch.manual_seed(5)
     expected = by_torch(model, words, lengths)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4, check_dtype=False)
@@ -113,7 +111,7 @@ def test_states_are_left_out_in_training() -> None:
 def test_peaked_parameters_are_right_or_redone(scale: float, loses: bool) -> None:
     lengths = (6, 3, 12)
     model, words = new_hmm(30, scale=scale), random_words(lengths)
-    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     assert bool(lost.any()) == loses
     model.options = {"backend": "triton"}
     expected = new_hmm(30, scale=scale).double().log_prob(words, lengths)
@@ -126,8 +124,8 @@ def test_a_start_that_has_what_the_first_word_has_not_is_lost(is_padded: bool) -
     start = torch.tensor([0.0, -160.0], device=DEVICE).softmax(0)
     log_words = torch.tensor([[-150.0, 0.0], [0.0, 0.0]], device=DEVICE, requires_grad=True)
     states, true_lengths = torch.zeros(2, 1, device=DEVICE), torch.tensor([2], device=DEVICE)
-    settings = Settings(ragged((2,), DEVICE), "highest", true_lengths if is_padded else None)
-    log_p, lost = dense_chain_log_prob(states, states, start, log_words, settings, seed_of(0))
+    batch = batch_of((2,), true_lengths=true_lengths if is_padded else None)
+    log_p, lost = dense_chain_log_prob(states, states, start, log_words, batch)
     log_p.sum().backward()
     assert lost.tolist() == [True]
 
@@ -139,7 +137,7 @@ def test_an_impossible_word_is_minus_infinity_and_has_no_gradient() -> None:
     words[1] = (impossible + 1) % VOCABULARY
     with torch.no_grad():
         model.emission.words.bias[impossible] = -torch.inf
-    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     assert log_p.isfinite().tolist() == [False, True]
     assert not bool(lost.any())
     assert all(bool(each.isfinite().all()) for each in gradients(model, log_p[1:]).values())

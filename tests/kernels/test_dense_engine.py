@@ -13,6 +13,7 @@ pytest.importorskip("triton", reason="needs triton")
 
 from kernels.dense_cases import Tables, by_kernels, by_torch, compare, random_tables, random_words
 from kernels.dense_charts import DEVICE
+from kernels.test_chain_model import batch_of
 from rankspace.distributions import LPCFG, PCFG
 from rankspace.distributions.memory import Work
 from rankspace.errors import RankspaceError
@@ -206,7 +207,7 @@ def test_log_prob_runs_by_kernels(monkeypatch: pytest.MonkeyPatch, case: str) ->
     by_itself = model.log_prob_by_kernels
     monkeypatch.setattr(model, "log_prob_by_kernels", lambda *given: launched.append(given[1]) or by_itself(*given))
     found = model.log_prob(words, lengths)
-    assert [layout.lengths for layout in launched] == [(2, 5, 1, 3)]
+    assert [batch.layout.lengths for batch in launched] == [(2, 5, 1, 3)]
     assert found.dtype == torch.float32
     assert float(found[2].detach()) == -math.inf
     possible = [0, 1, 3]
@@ -224,7 +225,7 @@ def test_log_prob_redoes_what_kernels_lose(case: str) -> None:
     emission = (model.grammar if case == "n-pcfg" else model).emission
     with torch.no_grad():
         emission.words.weight.mul_(200)
-    _, lost = model.log_prob_by_kernels(words, ragged(tuple(lengths), DEVICE), torch.zeros((), device=DEVICE).long())
+    _, lost = model.log_prob_by_kernels(words, batch_of(lengths))
     assert bool(lost.any())
     found = model.log_prob(words, lengths)
     slopes, model.options = slopes_of(model, found), {}

@@ -2,8 +2,10 @@
 
 import json
 import runpy
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,6 +66,54 @@ def test_kernels_with_work_exist() -> None:
     named = {name for row in ROWS for name in work_of(row)}
     source = "".join(path.read_text(encoding="utf-8") for path in Path(halves.__file__).parent.glob("*.py"))
     assert [name for name in sorted(named | set(found["WHOLE_TABLES"])) if f"def {name}(" not in source] == []
+
+
+# What is timed, small: each part runs, and is right where the script asks.
+
+
+def here(found: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **others: Any) -> dict[str, Any]:
+    """The names of a script, which takes the device of the tests for its GPU."""
+    names = found["main"].__globals__
+    for name, value in {"GPU": DEVICE, **others}.items():
+        monkeypatch.setitem(names, name, value)
+    return dict(names)
+
+
+@pytest.mark.parametrize("start", ["states", "ranks"])
+def test_phases_of_a_step_of_rank_hmm(monkeypatch: pytest.MonkeyPatch, start: str) -> None:
+    found = here(script("rank_hmm_step"), monkeypatch, graph_ms=lambda run: (run(), 1.0)[1])
+    case = found["Case"]("small", 20, 9, (3, 2), "highest", start, vocabulary=11, size=6)
+    assert found["errors"](case)["log_p_error"] < 1e-4
+    times = found["phases"](case, found["new_model"](case, 0.1), found["tokens_of"](case, 0))
+    assert list(times) == [
+        "networks",
+        "emission forward",
+        "emission",
+        "tables",
+        "link",
+        "recursion forward",
+        "recursion backward",
+        "gradients of tables",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")  # what is timed has no meaning
+@pytest.mark.parametrize("ahead", [False, True])
+def test_parts_of_a_chart(monkeypatch: pytest.MonkeyPatch, ahead: bool) -> None:
+    chart = here(script("tree_chart"), monkeypatch)
+    case = chart["Case"]("small", 3, (5, 2), "highest", vocabulary=5)
+    assert chart["errors"](case)["log_z_error"] < 1e-4
+    monkeypatch.setitem(sys.modules, "tree_chart", SimpleNamespace(**chart))
+    tiles = here(script("tree_tiles"), monkeypatch)
+    tiles["use"]({"FEWEST": 1, "WIDTHS": 2, "LAG": 1} if ahead else {"FEWEST": tiles["NEVER"]})
+    try:
+        tiles["whole"](case)()
+        parts = tiles["parts"](case)
+        for run in parts.values():
+            run()
+    finally:
+        tiles["use"]({})
+    assert set(parts) >= {"splits", "outside", "begun" if ahead else "link gradient"}
 
 
 # Under the interpreter: what kernels read and write is what the formulas say.

@@ -9,12 +9,22 @@ from torch import Tensor
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
-from kernels.test_chain_model import VOCABULARY, Start, gradients, new_model, random_words, relative_errors, seed_of
+from kernels.test_chain_model import (
+    VOCABULARY,
+    Start,
+    batch_of,
+    gradients,
+    new_model,
+    random_words,
+    relative_errors,
+    seed_of,
+)
 from rankspace.errors import RankspaceError
 from rankspace.inference.ragged import ragged
 from rankspace.kernels.chain_table import FLOOR
 from rankspace.models import create, fast_model
 from rankspace.models.contract import Model
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_chain import rank_chain_log_prob
 
 LENGTHS = (4, 1, 2, 1)
@@ -46,7 +56,7 @@ def test_what_lies_behind_the_end_changes_nothing(start: Start, states: int, ran
     if start == "states":
         with torch.no_grad():
             model.starts.zero_()  # whose own dropout then changes nothing
-    log_p, lost = model.log_prob_by_kernels(words, ragged(LENGTHS, DEVICE), seed_of(3))
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(LENGTHS, model.precision, 3))
     expected = gradients(model, log_p)
     expected.pop("starts", None)
     assert not bool(lost.any())
@@ -67,9 +77,8 @@ def test_a_word_behind_the_end_that_no_rank_can_have() -> None:
 
     def run(log_words: Tensor, layout: Any, true_lengths: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         leaf = log_words.detach().requires_grad_()
-        found, lost = rank_chain_log_prob(
-            *inputs, None, leaf, layout, "highest", 0.0, seed_of(0), true_lengths
-        )  # fmt: skip
+        batch = Batch(layout, "highest", seed_of(0), true_lengths)
+        found, lost = rank_chain_log_prob(*inputs, None, leaf, batch, 0.0)
         assert not bool(lost.any())
         return found.detach(), list(torch.autograd.grad(found.sum(), [*inputs, leaf]))
 
@@ -90,7 +99,7 @@ def test_filler_sentences_have_the_gradient_they_are_given() -> None:
     log_p, _ = model.padded_log_prob(words, on_device(LENGTHS), seed_of(0))
     counted = torch.tensor([1.0, 0, 1, 0], device=DEVICE, dtype=torch.float64)
     found = torch.autograd.grad((log_p * counted).sum(), model.ranks)[0]
-    alone, _ = model.log_prob_by_kernels(words[[0, 2]], ragged((4, 2), DEVICE), seed_of(0))
+    alone, _ = model.log_prob_by_kernels(words[[0, 2]], batch_of((4, 2), model.precision))
     torch.testing.assert_close(found, torch.autograd.grad(alone.sum(), model.ranks)[0], rtol=1e-4, atol=1e-6)
 
 
@@ -99,7 +108,7 @@ def test_log_prob_by_kernels_redoes_what_is_lost() -> None:
     model, words = new_model("ranks", 30, 12, scale=12.0), random_words(lengths)
     double = new_model("ranks", 30, 12, scale=12.0).double()
     model.options = {"backend": "triton"}
-    _, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    _, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     assert bool(lost.any())
     found, expected = model.log_prob(words, lengths), double.log_prob(words, lengths)
     assert found.dtype == torch.float32

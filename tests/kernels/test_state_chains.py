@@ -10,7 +10,7 @@ pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE, in_dtypes, rounding
 from kernels.test_chain_kernels import padded_chain, random_link
-from kernels.test_chain_model import VOCABULARY, gradients, random_words, relative_errors, seed_of
+from kernels.test_chain_model import VOCABULARY, batch_of, gradients, random_words, relative_errors, seed_of
 from kernels.test_padded_chains import on_device, padded
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged, ragged
@@ -27,6 +27,7 @@ from rankspace.kernels.chain_sides import (
 )
 from rankspace.kernels.chain_tall import add_up, add_up_by_torch, product_in_shares, product_in_shares_by_torch
 from rankspace.models import fast_sides, fast_states, fast_tall
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_tables import logit_gradients, table
 from rankspace.models.lhmm import NeuralLHMM
 
@@ -61,7 +62,7 @@ def new_lhmm(
 )
 def test_equals_the_torch_engine(form: Form, lengths: tuple[int, ...], states: int, rank: int) -> None:
     model, words = new_lhmm(form, states, rank), random_words(lengths)
-    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     found = gradients(model, log_p)
     double = new_lhmm(form, states, rank).double()
     double.options = {"backend": "torch"}
@@ -77,7 +78,7 @@ def test_products_of_bfloat16() -> None:
     model, lengths = new_lhmm("tables", 37, 13), (4, 1, 3)
     words = random_words(lengths)
     model.options = {"precision": "medium"}
-    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     found = gradients(model, log_p)
     model.options = {"backend": "torch", "precision": "medium"}
     expected = model.log_prob(words, lengths)
@@ -92,7 +93,7 @@ def test_products_of_bfloat16() -> None:
 def test_what_lies_behind_the_end_changes_nothing(form: Form) -> None:
     lengths = (4, 1, 2, 1)
     model, words = new_lhmm(form, 37, 13), random_words(lengths)
-    log_p, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, _ = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     expected = gradients(model, log_p)
     for other in (0, 1):
         found, lost = model.padded_log_prob(padded(words, lengths, 4 + other, other), on_device(lengths), seed_of(0))
@@ -107,7 +108,7 @@ def test_ranks_and_states_are_left_out_in_training(form: Form) -> None:
     lengths = (4, 2)
     model, words = new_lhmm(form, 20, 12, dropout=0.5), random_words(lengths)
     torch.manual_seed(5)
-    found, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    found, _ = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     torch.manual_seed(5)
     model.options = {"backend": "torch"}
     expected = model.log_prob(words, lengths)
@@ -121,7 +122,7 @@ def test_ranks_and_states_are_left_out_in_training(form: Form) -> None:
 def test_peaked_parameters_are_right_or_redone() -> None:
     lengths = (6, 3, 12)
     model, words = new_lhmm("features", 30, 12, scale=40.0, of_words=40.0), random_words(lengths)
-    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     assert bool(lost.any())
     model.options = {"backend": "triton"}
     expected = new_lhmm("features", 30, 12, scale=40.0, of_words=40.0).double().log_prob(words, lengths)
@@ -205,8 +206,8 @@ def tables_of(model: NeuralLHMM) -> list[Tensor]:
 def chain_of(
     model: NeuralLHMM, log_words: Tensor, layout: Ragged, true_lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    settings = fast_states.Settings(layout, "highest", True, true_lengths)
-    return fast_states.state_chain_log_prob(*tables_of(model), log_words, settings, seed_of(0))
+    batch = Batch(layout, "highest", seed_of(0), true_lengths)
+    return fast_states.state_chain_log_prob(*tables_of(model), log_words, batch, True)
 
 
 @pytest.mark.parametrize("lengths", [(4, 1, 3), (5, 5), (1, 1), (2, 0)])
@@ -217,12 +218,12 @@ def test_both_sides_at_once(monkeypatch: pytest.MonkeyPatch, lengths: tuple[int,
     for is_tall in (False, True):
         for module in (fast_sides, fast_tall):
             monkeypatch.setattr(module, "is_tall", lambda *_, is_tall=is_tall: is_tall)
-        log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+        log_p, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
         assert not bool(lost.any())
         outcomes.append((log_p.detach(), gradients(model, log_p)))
     with torch.no_grad():
         monkeypatch.setattr(fast_states, "both_sides", None)  # not asked where nothing is to come back
-        alone, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+        alone, _ = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     torch.testing.assert_close(outcomes[0][0], alone, rtol=1e-6, atol=1e-5)
     torch.testing.assert_close(outcomes[0][0], outcomes[1][0], rtol=1e-6, atol=1e-5)
     assert relative_errors(outcomes[1][1], outcomes[0][1]) < 1e-5
@@ -233,7 +234,7 @@ def test_both_sides_of_a_padded_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "is_tall", lambda *_: True)
     lengths = (4, 1, 2, 1)
     model, words = new_lhmm("tables", 37, 13), random_words(lengths)
-    log_p, _ = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, _ = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     found, lost = model.padded_log_prob(padded(words, lengths, 5, 0), on_device(lengths), seed_of(0))
     assert not bool(lost.any())
     torch.testing.assert_close(found, log_p, rtol=1e-6, atol=1e-6)
@@ -246,7 +247,7 @@ def test_peaked_parameters_from_both_sides_are_right_or_lost(monkeypatch: pytest
         monkeypatch.setattr(module, "is_tall", lambda *_: True)
     lengths = (6, 3, 9, 1)
     model, words = new_lhmm("features", 30, 12, scale=scale, of_words=scale), random_words(lengths)
-    log_p, lost = model.log_prob_by_kernels(words, ragged(lengths, DEVICE), seed_of(0))
+    log_p, lost = model.log_prob_by_kernels(words, batch_of(lengths, model.precision))
     assert bool(lost.any()) == (scale > 10)
     double = new_lhmm("features", 30, 12, scale=scale, of_words=scale).double()
     expected = double.log_prob(words, lengths)

@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankspace.inference.links import Precision
-from rankspace.inference.ragged import Ragged
 from rankspace.inference.tree.dense_triton import Setting, dense_log_z_by_kernels
 from rankspace.models.arithmetic import ByKernels
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_model import FastModel
 
 
@@ -33,12 +33,8 @@ class DenseTreeModel(FastModel):
         """The grammar, for the tokens of a batch: nothing waits to know which of them are distinct."""
 
     def log_prob_by_kernels(
-        self,
-        words: Int[Tensor, "batch length"],
-        layout: Ragged,
-        seed: Int[Tensor, ""],
-        true_lengths: Int[Tensor, "batch"] | None = None,
+        self, words: Int[Tensor, "batch length"], batch: Batch
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        tables = self.dense_tables(layout.pack(words), ByKernels(self.precision))
-        setting = Setting(layout, true_lengths, self.precision)
+        tables = self.dense_tables(batch.layout.pack(words), ByKernels(batch.precision))
+        setting = Setting(batch.layout, batch.true_lengths, batch.precision)
         return dense_log_z_by_kernels(tables.rule, tables.root, tables.log_words, setting)

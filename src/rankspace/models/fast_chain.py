@@ -15,24 +15,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.links import Precision, operand
-from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_linked import Link, linked, linked_back
 from rankspace.models.fast_products import aligned, product, product_into
 from rankspace.models.fast_tables import embedding_gradients, table
-from rankspace.models.fast_vectors import doubt_of, doubted, rows_of, settled, tensors_of
-
-
-class Settings(NamedTuple):
-    layout: Ragged
-    precision: Precision
-    dropout: float
-    true_lengths: Int[Tensor, "batch"] | None = None  # in the order of the caller; without them those of the layout
-    doubt: Bool[Tensor, "batch"] | None = None  # the backward pass writes there which were lost after all
+from rankspace.models.fast_vectors import doubted, rows_of, settled, tensors_of
 
 
 class Factors(NamedTuple):
@@ -57,28 +49,24 @@ def rank_chain_log_prob(
     ranks: Float[Tensor, "rank size"],
     start: Float[Tensor, "reached"] | None,
     log_words: Float[Tensor, "token rank"],
-    layout: Ragged,
-    precision: Precision,
+    batch: Batch,
     dropout: float,
-    seed: Int[Tensor, ""],
-    true_lengths: Int[Tensor, "batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero. With
-    `true_lengths`, and gradients, nothing waits for the device, and the backward pass may mark more
+    true lengths, and gradients, nothing waits for the device, and the backward pass may mark more
     (`Model.padded_log_prob`).
 
     `start` are probabilities; without them the first rank is drawn from the last state's row of U, and nothing leads to
     that state. `log_words` are log-probabilities of the tokens in the order of the layout. Entries of U and V are left
-    out with probability `dropout`, chosen by the seed, a number on the device. `true_lengths`, at most those of the
-    layout, say where sentences end; whatever words lie behind, they change nothing.
+    out with probability `dropout`, chosen by the seed. True lengths, at most those of the layout, say where sentences
+    end; whatever words lie behind, they change nothing.
 
     Takes 2 r^2 m flops forward and 8 tokens r m backward, or 4 r^2 m if that is less; keeps U and V.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _RankChain.apply
-    doubt = doubt_of(true_lengths)
-    settings = Settings(layout, precision, dropout, true_lengths, doubt)
-    found, lost = apply(from_states, to_states, ranks, start, log_words, seed, settings)
-    return found, lost if doubt is None else doubt
+    batch = batch.with_doubt()
+    found, lost = apply(from_states, to_states, ranks, start, log_words, batch, dropout)
+    return found, lost if batch.doubt is None else batch.doubt
 
 
 @tell_of_lacks
@@ -91,22 +79,22 @@ class _RankChain(torch.autograd.Function):
         ranks: Tensor,
         start: Tensor | None,
         log_words: Tensor,
-        seed: Tensor,
-        settings: Settings,
+        batch: Batch,
+        dropout: float,
     ) -> tuple[Tensor, Tensor]:
         with torch.autocast(ranks.device.type, enabled=False):
-            factors = _factors(from_states, to_states, ranks, start, seed, settings)
-            link, transposed = _link(factors, settings.precision)
-            start_ranks = _start(factors, settings.precision)
-            rows = rows_of(settings.layout, settings.true_lengths)
-            chain, ends = linked(rows, start_ranks, Link(link, transposed, settings.precision), log_words)
+            factors = _factors(from_states, to_states, ranks, start, batch, dropout)
+            link, transposed = _link(factors, batch.precision)
+            start_ranks = _start(factors, batch.precision)
+            rows = rows_of(batch.layout, batch.true_lengths)
+            chain, ends = linked(rows, start_ranks, Link(link, transposed, batch.precision), log_words)
 
             def differentiate(ends: Any, slopes: Tensor) -> Any:
-                return linked_back(chain, ends, slopes, Link(link, None, settings.precision), settings.layout)
+                return linked_back(chain, ends, slopes, Link(link, None, batch.precision), batch.layout)
 
-            ends = settled(ends, settings.doubt, chain, settings.layout, differentiate)
+            ends = settled(ends, batch.doubt, chain, batch.layout, differentiate)
         ctx.save_for_backward(*factors, link, *tensors_of(chain), *ends)
-        ctx.settings, ctx.rows = settings, chain.rows
+        ctx.batch, ctx.rows = batch, chain.rows
         ctx.mark_non_differentiable(ends.lost)
         return ends.log_z, ends.lost
 
@@ -119,17 +107,17 @@ class _RankChain(torch.autograd.Function):
         factors, link = Factors(*tensors[:6]), tensors[6]
         chain, ends = Chain(ctx.rows, *tensors[7:13]), Ends(*tensors[13:])
         with torch.autocast(link.device.type, enabled=False):
-            back = linked_back(chain, ends, slopes, Link(link, None, ctx.settings.precision), ctx.settings.layout)
-            if ctx.settings.doubt is not None:
-                ctx.settings.doubt.logical_or_(doubted(chain, ends, back, slopes, ctx.settings.layout))
-            found = _factor_gradients(factors, chain, back, ctx.settings)
+            back = linked_back(chain, ends, slopes, Link(link, None, ctx.batch.precision), ctx.batch.layout)
+            if ctx.batch.doubt is not None:
+                ctx.batch.doubt.logical_or_(doubted(chain, ends, back, slopes, ctx.batch.layout))
+            found = _factor_gradients(factors, chain, back, ctx.batch)
         return (*found, back.of_words, None, None)
 
 
 def _factors(
-    from_states: Tensor, to_states: Tensor, ranks: Tensor, start: Tensor | None, seed: Tensor, settings: Settings
+    from_states: Tensor, to_states: Tensor, ranks: Tensor, start: Tensor | None, batch: Batch, dropout: float
 ) -> Factors:
-    precision, dropout = settings.precision, settings.dropout
+    precision, seed = batch.precision, batch.seed
     sources, targets, middle = (operand(each.detach(), precision) for each in (from_states, to_states, ranks))
     to_rank = table(sources, middle, precision, dropout, seed, number=0)
     to_state = table(middle, targets, precision, dropout, seed, number=1)
@@ -157,9 +145,9 @@ def _start(factors: Factors, precision: Precision) -> Float[Tensor, "rank"]:
     return found / found.sum()
 
 
-def _factor_gradients(factors: Factors, chain: Any, back: Any, settings: Settings) -> tuple[Tensor | None, ...]:
+def _factor_gradients(factors: Factors, chain: Any, back: Any, batch: Batch) -> tuple[Tensor | None, ...]:
     """Of from_states, to_states, ranks and the start, in float32."""
-    layout, precision = settings.layout, settings.precision
+    layout, precision = batch.layout, batch.precision
     first = layout.alive[1] if layout.longest else 0
     before = chain.vectors.index_select(0, layout.previous)  # X
     of_start = back.of_sums[:first].sum(0, keepdim=True, dtype=torch.float32)

@@ -9,7 +9,7 @@ in `fast_chain`.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,50 +17,36 @@ from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.links import Precision, operand
-from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_emission import log_words
 from rankspace.models.fast_linked import Link, linked, linked_back
 from rankspace.models.fast_networks import chosen, residual_network
 from rankspace.models.fast_products import product
 from rankspace.models.fast_tables import embedding_gradients, table
-from rankspace.models.fast_vectors import doubt_of, doubted, rows_of, settled, tensors_of
+from rankspace.models.fast_vectors import doubted, rows_of, settled, tensors_of
 from rankspace.models.networks import kept_rows
 
 
 def hmm_log_prob(
-    model: Any,
-    words: Int[Tensor, "batch length"],
-    layout: Ragged,
-    precision: Precision,
-    seed: Int[Tensor, ""],
-    true_lengths: Int[Tensor, "batch"] | None = None,
+    model: Any, words: Int[Tensor, "batch length"], batch: Batch
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
 
-    Does what `NeuralHMM.log_prob` does, without a look at the distinct words of the batch. Words and networks have the
-    precision "high" where "medium" is asked for. Which states are left out torch's generator chooses. `true_lengths`
-    are those of sentences that are shorter than in the layout.
+    Does what `NeuralHMM.log_prob` does, without a look at the distinct words of the batch. Words and networks have
+    a precision of their own (`Batch.precision_of_words`). Which states are left out torch's generator chooses.
     """
-    finer: Precision = "high" if precision == "medium" else precision
+    finer = batch.precision_of_words
     states = kept_rows(model.states, model.settings["dropout"], model.training)
     transition, emission = model.transition, model.emission
     hidden = residual_network(emission.network, states, finer)
-    found = log_words(hidden, emission.words.weight, emission.words.bias, layout.pack(words), finer)
+    found = log_words(hidden, emission.words.weight, emission.words.bias, batch.layout.pack(words), finer)
     return dense_chain_log_prob(
         residual_network(transition.from_state, states, finer) / math.sqrt(states.shape[1]),
         residual_network(transition.to_state, states, finer),
         chosen(model.start, states, finer),
         found,
-        Settings(layout, precision, true_lengths),
-        seed,
+        batch,
     )
-
-
-class Settings(NamedTuple):
-    layout: Ragged
-    precision: Precision
-    true_lengths: Int[Tensor, "batch"] | None = None
-    doubt: Bool[Tensor, "batch"] | None = None  # as in `fast_chain`
 
 
 def dense_chain_log_prob(
@@ -68,8 +54,7 @@ def dense_chain_log_prob(
     to_states: Float[Tensor, "state size"],
     start: Float[Tensor, "state"],
     log_words: Float[Tensor, "token state"],
-    settings: Settings,
-    seed: Int[Tensor, ""],
+    batch: Batch,
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero. With
     true lengths, and gradients, nothing waits for the device, and the backward pass may mark more
@@ -79,9 +64,9 @@ def dense_chain_log_prob(
     m^2 flops forward and twice that backward besides the products of embeddings; keeps M.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _DenseChain.apply
-    doubt = doubt_of(settings.true_lengths)
-    found, lost = apply(from_states, to_states, start, log_words, seed, settings._replace(doubt=doubt))
-    return found, lost if doubt is None else doubt
+    batch = batch.with_doubt()
+    found, lost = apply(from_states, to_states, start, log_words, batch)
+    return found, lost if batch.doubt is None else batch.doubt
 
 
 @tell_of_lacks
@@ -93,21 +78,20 @@ class _DenseChain(torch.autograd.Function):
         to_states: Tensor,
         start: Tensor,
         log_words: Tensor,
-        seed: Tensor,
-        settings: Settings,
+        batch: Batch,
     ) -> tuple[Tensor, Tensor]:
         with torch.autocast(start.device.type, enabled=False):
-            sources, targets = (operand(each.detach(), settings.precision) for each in (from_states, to_states))
-            link = _link(table(sources, targets, settings.precision, 0.0, seed, number=0), settings.precision)
-            rows = rows_of(settings.layout, settings.true_lengths)
+            sources, targets = (operand(each.detach(), batch.precision) for each in (from_states, to_states))
+            link = _link(table(sources, targets, batch.precision, 0.0, batch.seed, number=0), batch.precision)
+            rows = rows_of(batch.layout, batch.true_lengths)
             chain, ends = linked(rows, _possible(start.detach()), link, log_words)
 
             def differentiate(ends: Any, slopes: Tensor) -> Any:
-                return linked_back(chain, ends, slopes, link, settings.layout)
+                return linked_back(chain, ends, slopes, link, batch.layout)
 
-            ends = settled(ends, settings.doubt, chain, settings.layout, differentiate)
+            ends = settled(ends, batch.doubt, chain, batch.layout, differentiate)
         ctx.save_for_backward(sources, targets, link.matrix, *tensors_of(chain), *ends)
-        ctx.settings, ctx.rows = settings, rows
+        ctx.batch, ctx.rows = batch, rows
         ctx.mark_non_differentiable(ends.lost)
         return ends.log_z, ends.lost
 
@@ -118,18 +102,18 @@ class _DenseChain(torch.autograd.Function):
 
         sources, targets, matrix, *others = ctx.saved_tensors
         chain, ends = Chain(ctx.rows, *others[:6]), Ends(*others[6:])
-        layout, precision = ctx.settings.layout, ctx.settings.precision
+        layout, precision = ctx.batch.layout, ctx.batch.precision
         with torch.autocast(matrix.device.type, enabled=False):
             back = linked_back(chain, ends, slopes, Link(matrix, None, precision), layout)
-            if ctx.settings.doubt is not None:
-                ctx.settings.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
+            if ctx.batch.doubt is not None:
+                ctx.batch.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
             first = layout.alive[1] if layout.longest else 0
             of_start = back.of_sums[:first].sum(0, dtype=torch.float32)
             before, after = chain.vectors.index_select(0, layout.previous), back.of_sums[first:]  # X and G
             of_from, of_to = embedding_gradients(
                 lambda part: product(before[:, part].T, after, precision), matrix, sources, targets, precision
             )
-        return of_from, of_to, of_start, back.of_words, None, None
+        return of_from, of_to, of_start, back.of_words, None
 
 
 def _link(matrix: Float[Tensor, "state state"], precision: Precision) -> Link:

@@ -12,8 +12,9 @@ from rankspace.distributions.memory import within_memory
 from rankspace.errors import RankspaceError
 from rankspace.inference.backends import can_run_kernels, launching_on, runs_kernels
 from rankspace.inference.links import Precision
-from rankspace.inference.ragged import Ragged, equal_lengths, lengths_of, ragged
+from rankspace.inference.ragged import equal_lengths, lengths_of, ragged
 from rankspace.models.contract import Lengths, Model
+from rankspace.models.fast_batch import Batch
 
 MOST_TERMS = 2**29  # of a step of a chain: the proof in kernels/chain.md that nothing underflows unseen goes no further
 
@@ -28,13 +29,10 @@ class FastModel(Model):
 
     @abstractmethod
     def log_prob_by_kernels(
-        self,
-        words: Int[Tensor, "batch length"],
-        layout: Ragged,
-        seed: Int[Tensor, ""],
-        true_lengths: Int[Tensor, "batch"] | None = None,
+        self, words: Int[Tensor, "batch length"], batch: Batch
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        """As `padded_log_prob`, for a layout; `true_lengths` are those of sentences that are shorter than there."""
+        """As `padded_log_prob`, for a batch; its `true_lengths` are those of sentences that are shorter than in its
+        layout."""
 
     def unfit(self) -> str:
         """Why the kernels are not for a model of these settings and options, and what to give; nothing if they are."""
@@ -57,9 +55,9 @@ class FastModel(Model):
     def padded_log_prob(
         self, words: Int[Tensor, "batch length"], lengths: Int[Tensor, "batch"], seed: Int[Tensor, ""]
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        num_sentences, length = words.shape
+        batch = Batch(equal_lengths(*words.shape, words.device), self.precision, seed, lengths)
         with launching_on(words.device):
-            return self.log_prob_by_kernels(words, equal_lengths(num_sentences, length, words.device), seed, lengths)
+            return self.log_prob_by_kernels(words, batch)
 
     @within_memory
     def log_prob(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
@@ -68,8 +66,9 @@ class FastModel(Model):
         if not self.by_kernels(words.device):
             return super().log_prob(words, lengths)
         numbers = lengths_of(self.NAME, words, lengths)
+        batch = Batch(ragged(numbers, words.device), self.precision, self._seed(words.device))
         with launching_on(words.device):
-            found, lost = self.log_prob_by_kernels(words, ragged(numbers, words.device), self._seed(words.device))
+            found, lost = self.log_prob_by_kernels(words, batch)
         found = found.float()
         if not bool(lost.any()):
             return found

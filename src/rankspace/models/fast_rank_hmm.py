@@ -6,43 +6,32 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankspace.inference.links import Precision
-from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_chain import rank_chain_log_prob
 from rankspace.models.fast_emission import log_words
 from rankspace.models.fast_networks import chosen, residual_network
 
 
 def rank_hmm_log_prob(
-    model: Any,
-    words: Int[Tensor, "batch length"],
-    layout: Ragged,
-    precision: Precision,
-    seed: Int[Tensor, ""],
-    true_lengths: Int[Tensor, "batch"] | None = None,
+    model: Any, words: Int[Tensor, "batch length"], batch: Batch
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
 
-    Does what `RankHMM.log_prob` does in rank order, without a look at the distinct words of the batch. The seed, a
-    number on the device, chooses the entries that are left out in training. Words have the precision "high" where
-    "medium" is asked for: what a logit is off by, log p is off by for each word. `true_lengths` are those of sentences
-    that are shorter than in the layout.
+    Does what `RankHMM.log_prob` does in rank order, without a look at the distinct words of the batch. The seed
+    chooses the entries that are left out in training. Words have a precision of their own (`Batch.precision_of_words`).
     """
     dropout, kept = model.settings["dropout"] if model.training else 0.0, model.kept()
-    tokens = layout.pack(words)
-    of_words: Precision = "high" if precision == "medium" else precision
-    vocabulary = model.dropped(residual_network(model.word_network, model.words, of_words))
-    found = log_words(kept.emitters, vocabulary, None, tokens, of_words)
+    finer = batch.precision_of_words
+    vocabulary = model.dropped(residual_network(model.word_network, model.words, finer))
+    found = log_words(kept.emitters, vocabulary, None, batch.layout.pack(words), finer)
     return rank_chain_log_prob(
         kept.from_states,
         kept.to_states,
         kept.ranks,
-        None if kept.starts is None else _start(model, kept.starts, dropout, precision),
+        None if kept.starts is None else _start(model, kept.starts, dropout, batch.precision),
         found,
-        layout,
-        precision,
+        batch,
         dropout,
-        seed,
-        true_lengths,
     )
 
 

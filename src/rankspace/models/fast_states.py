@@ -16,25 +16,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.links import Precision, operand
-from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_products import aligned, product
 from rankspace.models.fast_sides import Side, both_sides, derivatives, is_worth_it, lost_beside
 from rankspace.models.fast_tables import logit_gradients, portions, table
 from rankspace.models.fast_tall import meet, meet_into
-from rankspace.models.fast_vectors import begun, begun_back, doubt_of, doubted, rows_of, settled, tensors_of
-
-
-class Settings(NamedTuple):
-    layout: Ragged
-    precision: Precision
-    features: bool  # whether A has the sums of B
-    true_lengths: Int[Tensor, "batch"] | None = None
-    doubt: Bool[Tensor, "batch"] | None = None  # as in `fast_chain`
+from rankspace.models.fast_vectors import begun, begun_back, doubted, rows_of, settled, tensors_of
 
 
 class Tables(NamedTuple):
@@ -57,22 +49,21 @@ def state_chain_log_prob(
     to_states: Float[Tensor, "state size"],
     ranks: Float[Tensor, "rank size"],
     log_words: Float[Tensor, "token state"],
-    settings: Settings,
-    seed: Int[Tensor, ""],
+    batch: Batch,
+    has_features: bool,
 ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
     """log p of each sentence in float64, and which sentences lost more than rounding; these have gradient zero. With
     true lengths, and gradients, nothing waits for the device, and the backward pass may mark more
     (`Model.padded_log_prob`).
 
     The start is the last row of `from_states`; nothing leads to it. `log_words` are log-probabilities of the tokens in
-    the order of the layout. Takes 4 tokens m r flops forward, twice that backward; keeps A, B
-    and three numbers for each token and state.
+    the order of the layout. With features A has the sums of B. Takes 4 tokens m r flops forward, twice that backward;
+    keeps A, B and three numbers for each token and state.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _StateChain.apply
-    doubt = doubt_of(settings.true_lengths)
-    settings, has_gradients = settings._replace(doubt=doubt), torch.is_grad_enabled()
-    found, lost = apply(from_states, to_states, ranks, log_words, seed, settings, has_gradients)
-    return found, lost if doubt is None else doubt
+    batch = batch.with_doubt()
+    found, lost = apply(from_states, to_states, ranks, log_words, batch, has_features, torch.is_grad_enabled())
+    return found, lost if batch.doubt is None else batch.doubt
 
 
 @tell_of_lacks
@@ -84,31 +75,31 @@ class _StateChain(torch.autograd.Function):
         to_states: Tensor,
         ranks: Tensor,
         log_words: Tensor,
-        seed: Tensor,
-        settings: Settings,
+        batch: Batch,
+        has_features: bool,
         has_gradients: bool,
     ) -> tuple[Tensor, Tensor]:
         from rankspace.kernels.chain_ends import ends
 
         with torch.autocast(ranks.device.type, enabled=False):
-            tables = _tables(from_states, to_states, ranks, seed, settings)
-            rows = rows_of(settings.layout, settings.true_lengths)
-            chain = begun(rows, _start(tables, settings.precision), log_words, tables.to_rank.dtype)
+            tables = _tables(from_states, to_states, ranks, batch, has_features)
+            rows = rows_of(batch.layout, batch.true_lengths)
+            chain = begun(rows, _start(tables, batch.precision), log_words, tables.to_rank.dtype)
             side = None
             if has_gradients and is_worth_it(chain, tables.to_rank):
-                between, side = both_sides(chain, tables.to_rank, tables.to_state, settings.precision)
+                between, side = both_sides(chain, tables.to_rank, tables.to_state, batch.precision)
             else:
-                between = _forward(chain, tables, settings)
+                between = _forward(chain, tables, batch)
             found = ends(chain)
             if side is not None:
-                found = found._replace(lost=found.lost | lost_beside(chain, side, found, settings.layout))
+                found = found._replace(lost=found.lost | lost_beside(chain, side, found, batch.layout))
 
             def differentiate(ends: Any, slopes: Tensor) -> Any:
-                return _differentiated(chain, ends, slopes, tables, between, side, settings)[0]
+                return _differentiated(chain, ends, slopes, tables, between, side, batch)[0]
 
-            found = settled(found, settings.doubt, chain, settings.layout, differentiate)
+            found = settled(found, batch.doubt, chain, batch.layout, differentiate)
         ctx.save_for_backward(*tables, between, *tensors_of(chain), *found, *(side or ()))
-        ctx.settings, ctx.rows = settings, rows
+        ctx.batch, ctx.has_features, ctx.rows = batch, has_features, rows
         ctx.mark_non_differentiable(found.lost)
         return found.log_z, found.lost
 
@@ -117,19 +108,21 @@ class _StateChain(torch.autograd.Function):
     def backward(ctx: Any, slopes: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         from rankspace.kernels.chain_table import Chain, Ends
 
-        tensors, layout = ctx.saved_tensors, ctx.settings.layout
+        tensors, layout = ctx.saved_tensors, ctx.batch.layout
         tables, between = Tables(*tensors[:5]), tensors[5]
         chain, ends = Chain(ctx.rows, *tensors[6:12]), Ends(*tensors[12:16])
         side = Side(*tensors[16:]) if len(tensors) > 16 else None
         with torch.autocast(between.device.type, enabled=False):
-            back, of_between = _differentiated(chain, ends, slopes, tables, between, side, ctx.settings)
-            if ctx.settings.doubt is not None:
-                ctx.settings.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
+            back, of_between = _differentiated(chain, ends, slopes, tables, between, side, ctx.batch)
+            if ctx.batch.doubt is not None:
+                ctx.batch.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
             first = layout.alive[1] if layout.longest else 0
             of_start = back.of_sums[:first].sum(0, keepdim=True, dtype=torch.float32)
             before = chain.vectors.index_select(0, layout.previous)  # X
             later = Rows(_with_row(between, tables.leading[-1:]), _with_row(back.of_sums[first:], of_start))
-            found = _embedding_gradients(tables, Rows(before, of_between), later, of_start, ctx.settings)
+            found = _embedding_gradients(
+                tables, Rows(before, of_between), later, of_start, ctx.batch.precision, ctx.has_features
+            )
         return (*found, back.of_words, None, None, None)
 
 
@@ -144,12 +137,12 @@ class Rows(NamedTuple):
         return lambda part: product(self.entered[:, part].T, self.of_result, precision)
 
 
-def _tables(from_states: Tensor, to_states: Tensor, ranks: Tensor, seed: Tensor, settings: Settings) -> Tables:
-    precision = settings.precision
+def _tables(from_states: Tensor, to_states: Tensor, ranks: Tensor, batch: Batch, has_features: bool) -> Tables:
+    precision = batch.precision
     from_states, to_states, ranks = (operand(each.detach(), precision) for each in (from_states, to_states, ranks))
-    bias = _log_mass(ranks, to_states, precision) if settings.features else None
-    leading = table(from_states, ranks, precision, 0.0, seed, number=0, bias=bias)
-    to_state = table(ranks, to_states, precision, 0.0, seed, number=1)
+    bias = _log_mass(ranks, to_states, precision) if has_features else None
+    leading = table(from_states, ranks, precision, 0.0, batch.seed, number=0, bias=bias)
+    to_state = table(ranks, to_states, precision, 0.0, batch.seed, number=1)
     return Tables(from_states, to_states, ranks, leading, to_state)
 
 
@@ -171,7 +164,7 @@ def _log_mass(ranks: Tensor, to_states: Tensor, precision: Precision) -> Float[T
     return normalisers(Sums(*(torch.cat(each) for each in zip(*sums, strict=True))))
 
 
-def _forward(chain: Any, tables: Tables, settings: Settings) -> Float[Tensor, "later rank"]:
+def _forward(chain: Any, tables: Tables, batch: Batch) -> Float[Tensor, "later rank"]:
     """The chain, time by time; gives the vectors over ranks, H."""
     from rankspace.kernels.chain_steps import step
 
@@ -180,8 +173,8 @@ def _forward(chain: Any, tables: Tables, settings: Settings) -> Float[Tensor, "l
     for time in range(1, rows.longest):
         before, later = rows.first(time - 1), rows.first(time) - first
         own = between[later : later + rows.alive(time)]
-        meet_into(own, chain.vectors[before : before + len(own)], tables.to_rank, settings.precision)
-        step(chain, time, meet(own, tables.to_state, settings.precision))
+        meet_into(own, chain.vectors[before : before + len(own)], tables.to_rank, batch.precision)
+        step(chain, time, meet(own, tables.to_state, batch.precision))
     return between
 
 
@@ -192,18 +185,16 @@ def _differentiated(
     tables: Tables,
     between: Tensor,
     side: Side | None,
-    settings: Settings,
+    batch: Batch,
 ) -> tuple[Any, Float[Tensor, "later rank"]]:
     """All derivatives for slopes, and those of the vectors over ranks: from the other side where it is known."""
     if side is not None:
-        return derivatives(chain, side, ends, slopes, settings.layout)
-    back = begun_back(chain, ends, slopes, settings.layout)
-    return back, _backward(chain, back, tables, between, settings)
+        return derivatives(chain, side, ends, slopes, batch.layout)
+    back = begun_back(chain, ends, slopes, batch.layout)
+    return back, _backward(chain, back, tables, between, batch)
 
 
-def _backward(
-    chain: Any, back: Any, tables: Tables, between: Tensor, settings: Settings
-) -> Float[Tensor, "later rank"]:
+def _backward(chain: Any, back: Any, tables: Tables, between: Tensor, batch: Batch) -> Float[Tensor, "later rank"]:
     """Fills what is left of the derivatives; gives those of the vectors over ranks."""
     from rankspace.kernels.chain_steps_back import step_back
 
@@ -212,8 +203,8 @@ def _backward(
     for time in range(rows.longest - 2, -1, -1):
         after, later = rows.first(time + 1), rows.first(time + 1) - first
         own = found[later : later + rows.alive(time + 1)]
-        meet_into(own, back.of_sums[after : after + len(own)], tables.to_state.T, settings.precision)
-        step_back(chain, back, time, meet(own, tables.to_rank.T, settings.precision))
+        meet_into(own, back.of_sums[after : after + len(own)], tables.to_state.T, batch.precision)
+        step_back(chain, back, time, meet(own, tables.to_rank.T, batch.precision))
     return found
 
 
@@ -224,14 +215,18 @@ def _with_row(rows: Float[Tensor, "row column"], last: Float[Tensor, "1 column"]
 
 
 def _embedding_gradients(
-    tables: Tables, of_to_rank: Rows, of_to_state: Rows, of_start: Float[Tensor, "1 state"], settings: Settings
+    tables: Tables,
+    of_to_rank: Rows,
+    of_to_state: Rows,
+    of_start: Float[Tensor, "1 state"],
+    precision: Precision,
+    has_features: bool,
 ) -> tuple[Float[Tensor, "state_and_start size"], Float[Tensor, "state size"], Float[Tensor, "rank size"]]:
     """Of from_states, to_states and ranks, in float32. `of_start` are derivatives of the first y, of all sentences."""
-    precision = settings.precision
     of_first = product(operand(of_start, precision), tables.to_state.T, precision)  # of h_1
     of_logits = logit_gradients(of_to_rank.slopes(precision), tables.leading, of_first)
     of_from, of_ranks = product(of_logits, tables.ranks, precision), product(of_logits.T, tables.from_states, precision)
-    of_mass = of_logits.sum(0, dtype=torch.float32)[:, None] if settings.features else None
+    of_mass = of_logits.sum(0, dtype=torch.float32)[:, None] if has_features else None
     del of_logits  # as large as a table
     of_logits = logit_gradients(of_to_state.slopes(precision), tables.to_state)
     of_ranks += product(of_logits, tables.to_states, precision)

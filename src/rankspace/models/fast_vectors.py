@@ -46,13 +46,6 @@ def begun_back(chain: Any, ends: Any, slopes: Float[Tensor, "batch"], layout: Ra
     return found
 
 
-def doubt_of(true_lengths: Int[Tensor, "batch"] | None) -> Bool[Tensor, "batch"] | None:
-    """Where the backward pass of a padded batch is to mark sentences; nothing where there will be none."""
-    if true_lengths is None or not torch.is_grad_enabled():
-        return None
-    return torch.zeros_like(true_lengths, dtype=torch.bool)
-
-
 def settled(
     ends: Any,
     doubt: Bool[Tensor, "batch"] | None,

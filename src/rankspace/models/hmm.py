@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rankspace.distributions import HMM
 from rankspace.inference.links import Precision
-from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_hmm import hmm_log_prob
 from rankspace.models.fast_model import FastChain
 from rankspace.models.networks import ResidualNetwork, embedding, kept_rows
@@ -56,10 +56,6 @@ class NeuralHMM(FastChain):
         return HMM(*tables, **self.chain_options(words))
 
     def log_prob_by_kernels(
-        self,
-        words: Int[Tensor, "batch length"],
-        layout: Ragged,
-        seed: Int[Tensor, ""],
-        true_lengths: Int[Tensor, "batch"] | None = None,
+        self, words: Int[Tensor, "batch length"], batch: Batch
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        return hmm_log_prob(self, words, layout, self.precision, seed, true_lengths)
+        return hmm_log_prob(self, words, batch)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rankspace.distributions import LHMM
 from rankspace.distributions.lhmm import tables_of_features
 from rankspace.inference.logarithms import log_matrix_product
-from rankspace.inference.ragged import Ragged
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_lhmm import lhmm_log_prob
 from rankspace.models.fast_model import FastChain
 from rankspace.models.networks import embedding, kept_numbers, kept_rows
@@ -94,13 +94,9 @@ class NeuralLHMM(FastChain):
         return Kept(leading, self.to_states[chosen], ranks, self.emitters[chosen])
 
     def log_prob_by_kernels(
-        self,
-        words: Int[Tensor, "batch length"],
-        layout: Ragged,
-        seed: Int[Tensor, ""],
-        true_lengths: Int[Tensor, "batch"] | None = None,
+        self, words: Int[Tensor, "batch length"], batch: Batch
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        return lhmm_log_prob(self, words, layout, self.precision, seed, true_lengths)
+        return lhmm_log_prob(self, words, batch)
 
 
 def _unit_products(num_rows: int, size: int) -> nn.Parameter:

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankspace.distributions import RankSpaceHMM
-from rankspace.inference.ragged import Ragged
 from rankspace.models.emission import log_emission
+from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_model import FastChain
 from rankspace.models.fast_rank_hmm import rank_hmm_log_prob
 from rankspace.models.networks import Initial, ResidualNetwork, embedding, kept_numbers, log_softmax_dropped
@@ -110,13 +110,9 @@ class RankHMM(FastChain):
         return nn.functional.dropout(vocabulary, self.settings["word_dropout"], self.training)
 
     def log_prob_by_kernels(
-        self,
-        words: Int[Tensor, "batch length"],
-        layout: Ragged,
-        seed: Int[Tensor, ""],
-        true_lengths: Int[Tensor, "batch"] | None = None,
+        self, words: Int[Tensor, "batch length"], batch: Batch
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        return rank_hmm_log_prob(self, words, layout, self.precision, seed, true_lengths)
+        return rank_hmm_log_prob(self, words, batch)
 
     def _to_state_logits(self, kept: Kept) -> Float[Tensor, "rank state"]:
         logits: Tensor = kept.ranks @ kept.to_states.T
