@@ -32,7 +32,7 @@ CHAIN_COLUMNS = (
     *("minutes", "at once", "minutes to"),
 )
 TREE_COLUMNS = (
-    *("model", "S-F1, reported", "by", "reproduced", "valid", "test", "best test", "all", "test, > 2 words"),
+    *("model", "S-F1, reported", "by", "reproduced", "valid", "change", "test", "best test", "all", "test, > 2 words"),
     *("corpus F1, test", "perplexity, test", "of unseen text", "collapsed", "seeds", "minutes", "at once"),
 )
 PRECISION_COLUMNS = ("model", "data", "perplexity, valid", "test", "S-F1, valid", "test", "seeds")
@@ -78,9 +78,14 @@ def in_short() -> str:
 
 
 def chain_block(found: dict[str, Any]) -> str:
-    rows = {(row["name"], row["data"]): row for row in found["rows"]}
-    lines = [chain_cells(row, rows.get((row["ablation_of"], row["data"]))) for row in rows.values()]
+    lines = [chain_cells(row, whole) for row, whole in with_wholes(found["rows"])]
     return about(found, found["note"]) + pages.markdown_table(CHAIN_COLUMNS, lines) + remarks(found) + picture(found)
+
+
+def with_wholes(rows: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Each row, and the one that it is an ablation of."""
+    known = {(row["name"], row["data"]): row for row in rows}
+    return [(row, known.get((row["ablation_of"], row["data"]))) for row in known.values()]
 
 
 def chain_cells(row: dict[str, Any], whole: dict[str, Any] | None) -> list[str]:
@@ -93,7 +98,7 @@ def chain_cells(row: dict[str, Any], whole: dict[str, Any] | None) -> list[str]:
         cells.spread(figure(row, "valid", "perplexity")),
         cells.main_figure(row, test),
         cells.number(test and test["best"]),
-        cells.change(row, whole),
+        cells.change(row, whole, "perplexity"),
         cells.seeds(row),
         *cells.minutes(row),
         cells.time_to(row),
@@ -120,12 +125,12 @@ def tree_block(found: dict[str, Any]) -> str:
     parts = [about(found, found["note"])]
     for data in dict.fromkeys(row["data"] for row in found["rows"]):
         own = [row for row in found["rows"] if row["data"] == data]
-        lines = [tree_cells(row) for row in own] + bound_cells(own)
+        lines = [tree_cells(row, whole) for row, whole in with_wholes(own)] + bound_cells(own)
         parts.append(f"**{data}**\n\n{pages.markdown_table(TREE_COLUMNS, lines)}\n")
     return "".join(parts).removesuffix("\n") + remarks(found) + choice(found) + picture(found)
 
 
-def tree_cells(row: dict[str, Any]) -> list[str]:
+def tree_cells(row: dict[str, Any], whole: dict[str, Any] | None) -> list[str]:
     test = figure(row, "test", "s_f1")
     return [
         cells.title(row),
@@ -133,6 +138,7 @@ def tree_cells(row: dict[str, Any]) -> list[str]:
         cells.source(row),
         cells.reported(row["reproduction"]),
         cells.spread(figure(row, "valid", "s_f1")),
+        cells.change(row, whole, "s_f1"),
         cells.main_figure(row, test),
         cells.number(test and test["best"]),
         cells.spread(figure(row, "all", "s_f1")),
@@ -156,7 +162,7 @@ def bound_cells(rows: Iterable[dict[str, Any]]) -> list[list[str]]:
         return cells.number(scores.get(split, {}).get("bounds", {}).get(name, {}).get(measure))
 
     def line(name: str) -> list[str]:
-        of_f1 = [bound("valid", name), bound("test", name), "", bound("all", name)]
+        of_f1 = [bound("valid", name), "", bound("test", name), "", bound("all", name)]
         return [*of_f1, bound("test", name, "s_f1_longer"), bound("test", name, "corpus_f1")]
 
     return [[f"*{shown}*", *[""] * 3, *line(name), *[""] * 6] for name, shown in BOUNDS.items()]
@@ -250,6 +256,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "hmm-recipe": chain_block,
     "hmm-table3": chain_block,
     "pcfg-table1": tree_block,
+    "pcfg-recipe": tree_block,
     "pcfg-figure6": tree_block,
     "precision": precision_block,
 }

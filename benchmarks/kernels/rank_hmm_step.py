@@ -173,7 +173,7 @@ def phases(case: Case, model: RankHMM, words: Tensor) -> dict[str, float]:
     """Of the parts of a step, each alone."""
     layout, precision = ragged(case.lengths, GPU), case.precision
     batch = Batch(layout, precision, torch.zeros((), dtype=torch.int64, device=GPU))
-    of_words = batch.precision_of_words
+    of_words = fast_emission.precision_of_words(precision)
     start = None if case.start == "ranks" else torch.randn(case.states, device=GPU).softmax(0)
     tokens = layout.pack(words)
     weights = model.from_states.detach(), model.to_states.detach(), model.ranks.detach()

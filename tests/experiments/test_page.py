@@ -178,6 +178,19 @@ def test_trees(page: dict[str, Any]) -> None:
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {16}  # nothing of unseen text
 
 
+def test_a_variant_of_a_grammar(page: dict[str, Any]) -> None:
+    """Its S-F1 beside that of the row it is a variant of."""
+    variant = {**grammar(), "name": "v", "ablation_of": "g"}
+    better = {**variant["statistics"]["splits"]["valid"]["s_f1"], "mean": 61.25}
+    variant["statistics"] = {
+        **variant["statistics"],
+        "splits": {**variant["statistics"]["splits"], "valid": {"s_f1": better}},
+    }
+    text = page["tree_block"](made_up("pcfg-table1", [grammar(), variant]))
+    assert "| Row g (`g`) | 60.0 ± 0.0 |  | **60.0 ± 0.0** |" in text
+    assert "| Row g (`v`, of `g`) | 61.2 ± 0.0 | +1.2 | **60.0 ± 0.0** |" in text
+
+
 def test_choosing_without_trees(page: dict[str, Any]) -> None:
     row = grammar()
     for run, f1 in zip(row["runs"], ((50.0, 52.0, 51.0), (50.0, 51.0, 55.0), (0.0, 0.0, 0.0)), strict=True):

@@ -21,7 +21,10 @@ FREE: dict[str, Any] = {
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "rank-pcfg": ("rank-pcfg", {**TREE, "rank": 5}),
-    "rank-pcfg, start in ranks": ("rank-pcfg", {**TREE, "rank": 5, "start": "ranks", "initial": "xavier"}),
+    "rank-pcfg, start in ranks": (
+        "rank-pcfg",
+        {**TREE, "rank": 5, "start": "ranks", "initial": "xavier", "dropout": 0.2},
+    ),
     "rank-pcfg, as published": (
         "rank-pcfg",
         {**TREE, "rank": 5, "start": "embedding", "initial": "xavier", "networks": "rectified"},

@@ -199,6 +199,23 @@ def test_whole_ranks_and_states_are_left_out_of_the_rank_hmm(start: str) -> None
         assert bool((drawn["log_rank_to_state"][:, -1] == -torch.inf).all())
 
 
+@pytest.mark.parametrize("start", ["states", "ranks", "embedding"])
+def test_dropout_of_the_rank_pcfg_is_on_the_embeddings_of_symbols(start: str) -> None:
+    """The same numbers are left out wherever a symbol stands: as a model whose embeddings lack them."""
+    model = create("rank-pcfg", nonterminals=3, preterminals=4, rank=5, dropout=0.5, start=start, **SIZES).train()
+    words = torch.arange(4)
+    torch.manual_seed(1)
+    found = model(words).parameters
+    torch.manual_seed(1)
+    with torch.no_grad():
+        model.symbols.copy_(torch.nn.functional.dropout(model.symbols, 0.5))
+    expected = model.eval()(words).parameters
+    assert found.keys() == expected.keys()
+    for name, each in expected.items():
+        torch.testing.assert_close(found[name], each)
+    assert not torch.allclose(found["log_head"], model.train()(words).parameters["log_head"])
+
+
 def test_word_dropout_of_the_rank_hmm_is_on_what_the_network_gives() -> None:
     model = spread_out("rank-hmm", states=4, rank=30, dropout=0.0, word_dropout=0.25)
     whole, drawn = model().parameters, model.train()().parameters

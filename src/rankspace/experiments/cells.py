@@ -26,9 +26,9 @@ def main_figure(row: dict[str, Any], found: dict[str, Any] | None) -> str:
     return f"**{spread(found)}**"
 
 
-def change(row: dict[str, Any], whole: dict[str, Any] | None) -> str:
-    """Of perplexity on the validation split, against the row that this one is an ablation of."""
-    own, others = (each and figure(each, "valid", "perplexity") for each in (row, whole))
+def change(row: dict[str, Any], whole: dict[str, Any] | None, measure: str) -> str:
+    """Of a mean on the validation split, against the row that this one is an ablation of."""
+    own, others = (each and figure(each, "valid", measure) for each in (row, whole))
     return f"{own['mean'] - others['mean']:+.1f}" if own and others else ""
 
 

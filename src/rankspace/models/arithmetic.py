@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rankspace.inference.links import Precision
-from rankspace.models.fast_emission import log_words
+from rankspace.models.fast_emission import log_words, precision_of_words
 from rankspace.models.fast_networks import residual_network
 from rankspace.models.fast_products import meeting
 from rankspace.models.parts import Emission
@@ -49,11 +49,7 @@ class ByTorch(NamedTuple):
 
 class ByKernels(NamedTuple):
     """Kernels and products in a precision; nothing waits for the device, and words may be repeated. Networks give
-    operands of products: bfloat16 in "medium".
-
-    Logits of words have the precision "high" where "medium" is asked for: what a logit is off by, log p is off by for
-    each word.
-    """
+    operands of products: bfloat16 in "medium". Words have a precision of their own (`precision_of_words`)."""
 
     precision: Precision
 
@@ -70,6 +66,6 @@ class ByKernels(NamedTuple):
     ) -> Float[Tensor, "word symbol"]:
         if words is None:
             return ByTorch().log_words(emission, symbols, None)
-        precision: Precision = "high" if self.precision == "medium" else self.precision
+        precision = precision_of_words(self.precision)
         hidden = residual_network(emission.network, symbols, precision)
         return log_words(hidden, emission.words.weight, emission.words.bias, words, precision)

@@ -19,11 +19,6 @@ class Batch(NamedTuple):
     true_lengths: Int[Tensor, "batch"] | None = None  # in the order of the caller; without them those of the layout
     doubt: Bool[Tensor, "batch"] | None = None  # the backward pass writes there which were lost after all
 
-    @property
-    def precision_of_words(self) -> Precision:
-        """What a logit of a word is off by, log p is off by for each word: not in "medium"."""
-        return "high" if self.precision == "medium" else self.precision
-
     def with_doubt(self) -> "Batch":
         """With a place for what the backward pass of a padded batch marks; as it is where there will be none."""
         if self.true_lengths is None or not torch.is_grad_enabled():

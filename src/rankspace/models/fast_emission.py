@@ -18,6 +18,12 @@ from rankspace.models.fast_products import product
 PORTION = 2**26  # logits computed at a time
 
 
+def precision_of_words(precision: Precision) -> Precision:
+    """That of words where a model has another: not "medium", for what a logit of a word is off by, log p is off by for
+    each word."""
+    return "high" if precision == "medium" else precision
+
+
 def log_words(
     hidden: Float[Tensor, "symbol size"],
     vocabulary: Float[Tensor, "vocab size"],

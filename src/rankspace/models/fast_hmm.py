@@ -18,7 +18,7 @@ from torch import Tensor
 from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
 from rankspace.inference.links import Precision, operand
 from rankspace.models.fast_batch import Batch
-from rankspace.models.fast_emission import log_words
+from rankspace.models.fast_emission import log_words, precision_of_words
 from rankspace.models.fast_linked import Link, linked, linked_back
 from rankspace.models.fast_networks import chosen, residual_network
 from rankspace.models.fast_products import product
@@ -33,9 +33,9 @@ def hmm_log_prob(
     """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
 
     Does what `NeuralHMM.log_prob` does, without a look at the distinct words of the batch. Words and networks have
-    a precision of their own (`Batch.precision_of_words`). Which states are left out torch's generator chooses.
+    a precision of their own (`precision_of_words`). Which states are left out torch's generator chooses.
     """
-    finer = batch.precision_of_words
+    finer = precision_of_words(batch.precision)
     states = kept_rows(model.states, model.settings["dropout"], model.training)
     transition, emission = model.transition, model.emission
     hidden = residual_network(emission.network, states, finer)

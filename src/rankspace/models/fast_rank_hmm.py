@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rankspace.inference.links import Precision
 from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_chain import rank_chain_log_prob
-from rankspace.models.fast_emission import log_words
+from rankspace.models.fast_emission import log_words, precision_of_words
 from rankspace.models.fast_networks import chosen, residual_network
 
 
@@ -18,10 +18,10 @@ def rank_hmm_log_prob(
     """log p of each sentence in float64, and which sentences lost more than rounding: these have gradient zero.
 
     Does what `RankHMM.log_prob` does in rank order, without a look at the distinct words of the batch. The seed
-    chooses the entries that are left out in training. Words have a precision of their own (`Batch.precision_of_words`).
+    chooses the entries that are left out in training. Words have a precision of their own (`precision_of_words`).
     """
     dropout, kept = model.settings["dropout"] if model.training else 0.0, model.kept()
-    finer = batch.precision_of_words
+    finer = precision_of_words(batch.precision)
     vocabulary = model.dropped(residual_network(model.word_network, model.words, finer))
     found = log_words(kept.emitters, vocabulary, None, batch.layout.pack(words), finer)
     return rank_chain_log_prob(

@@ -20,6 +20,9 @@ class RankPCFG(LowRankTreeModel):
     `start="embedding"`, from there too, chooses the root by a network of one embedding; `start="ranks"` has no start
     vector over nonterminals: the root is a symbol of its own, the last nonterminal, which nothing rewrites to, and the
     first rank is drawn from its head.
+
+    `dropout` leaves out numbers of the embeddings of symbols: a step of training has a random choice of the others, the
+    same wherever a symbol stands.
     """
 
     NAME: ClassVar = "rank-pcfg"
@@ -35,6 +38,7 @@ class RankPCFG(LowRankTreeModel):
         start: Literal["states", "ranks", "embedding"] = "states",
         initial: Initial = "normal",
         networks: Literal["residual", "rectified"] = "residual",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__(
             vocabulary=vocabulary,
@@ -45,6 +49,7 @@ class RankPCFG(LowRankTreeModel):
             start=start,
             initial=initial,
             networks=networks,
+            dropout=dropout,
         )
         self.num_nonterminals = nonterminals + (start == "ranks")
         self.symbols = embedding(self.num_nonterminals + preterminals, size, initial)  # w_l = [w_n; w_t]
@@ -58,30 +63,33 @@ class RankPCFG(LowRankTreeModel):
             self.root_network = Root(size, nonterminals)
 
     def tables(self, words: Int[Tensor, "word"] | None, by: Arithmetic) -> TreeTables:
-        nonterminals, preterminals = self.symbols.tensor_split([self.num_nonterminals])
+        symbols = nn.functional.dropout(self.symbols, self.settings["dropout"], self.training)
+        nonterminals, preterminals = symbols.tensor_split([self.num_nonterminals])
         head = Table(self._led(self.head_network, nonterminals, by), self.ranks)
         left, right = (
-            Table(self.ranks, self._led(network, self._children(), by))
+            Table(self.ranks, self._led(network, self._children(symbols), by))
             for network in (self.left_network, self.right_network)
         )
         log_words = by.log_words(self.emission, preterminals, words)
-        return TreeTables(self._root(by), head, left, right, log_words)
+        return TreeTables(self._root(nonterminals, by), head, left, right, log_words)
 
     def _led(self, network: nn.Module, rows: Float[Tensor, "row size"], by: Arithmetic) -> Float[Tensor, "row size"]:
         return network(rows, by) if isinstance(network, Rectified) else by.network(network, rows)
 
-    def _root(self, by: Arithmetic) -> Float[Tensor, "nonterminal"] | None:
+    def _root(
+        self, nonterminals: Float[Tensor, "nonterminal size"], by: Arithmetic
+    ) -> Float[Tensor, "nonterminal"] | None:
         """Logits."""
         if self.settings["start"] == "ranks":
             return None
         if self.settings["start"] == "embedding":
             found: Tensor = self.root_network()
             return found
-        return by.meeting(by.network(self.root.network, self.symbols[: self.num_nonterminals]), self.root.start)[:, 0]
+        return by.meeting(by.network(self.root.network, nonterminals), self.root.start)[:, 0]
 
-    def _children(self) -> Float[Tensor, "child size"]:
+    def _children(self, symbols: Float[Tensor, "symbol size"]) -> Float[Tensor, "child size"]:
         """All symbols but a root that nothing rewrites to."""
         if self.settings["start"] != "ranks":
-            return self.symbols
+            return symbols
         root = self.num_nonterminals - 1
-        return torch.cat([self.symbols[:root], self.symbols[root + 1 :]])
+        return torch.cat([symbols[:root], symbols[root + 1 :]])
