@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankspace.kernels.chain_table import DOUBTFUL, FLOOR, Chain, Ends
+from rankspace.kernels.interpreted import only_if
 from rankspace.kernels.scales import LEAST_POWER, TOLERANCE, power_of_two
 
 BLOCK = 2048
@@ -176,7 +177,7 @@ def _ends(
     sums = tl.zeros([BLOCK], tl.float64)
     for first in range(0, rank, BLOCK):
         ranks = first + tl.arange(0, BLOCK)
-        mask = (ranks < rank) & (num_words > 0)
+        mask = only_if(ranks < rank, num_words > 0)
         vector = tl.load(outputs + at + ranks, mask=mask, other=0.0) * tl.load(words + at + ranks, mask=mask, other=0.0)
         sums += vector.to(tl.float64)
     z = tl.sum(sums, 0)

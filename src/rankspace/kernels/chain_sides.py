@@ -22,7 +22,7 @@ from rankspace.devices import is_gpu
 from rankspace.kernels.chain_steps import BLOCK as STEP
 from rankspace.kernels.chain_steps import LARGE, bits_of, scale_of, shared_memory
 from rankspace.kernels.chain_table import Chain
-from rankspace.kernels.interpreted import factor
+from rankspace.kernels.interpreted import factor, only_if
 from rankspace.kernels.scales import LEAST_POWER
 
 ROWS = 32  # of either product at most
@@ -170,7 +170,7 @@ def _step_beside(
     num_left = tl.load(length + place) - time - 1
     follows = (num_left > 0) & (place < later)
     scale = scale_of(tl.load(top + first_after + place, mask=follows, other=0))
-    output = tl.load(sums + place.to(tl.int64) * size + states, mask=exists & follows, other=0.0) * scale
+    output = tl.load(sums + place.to(tl.int64) * size + states, mask=only_if(exists, follows), other=0.0) * scale
     output = tl.where(num_left == 0, 1.0, output)
     vector = output * tl.load(words + at, mask=exists, other=0.0)
     tl.store(outputs + at, output, mask=exists)

@@ -22,6 +22,7 @@ from rankspace.kernels.chain_steps import (
     tile_of,
 )
 from rankspace.kernels.chain_table import Chain, Slopes
+from rankspace.kernels.interpreted import only_if
 
 
 def step_back(chain: Chain, slopes: Slopes, time: int, sums: Float[Tensor, "later rank"] | None) -> None:
@@ -70,7 +71,7 @@ def _after_product_back(
     ranks = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     exists = ranks < rank
     at = (first_row + place).to(tl.int64) * rank + ranks
-    of_vector = tl.load(sums + place.to(tl.int64) * rank + ranks, mask=exists & (place < later), other=0.0)
+    of_vector = tl.load(sums + place.to(tl.int64) * rank + ranks, mask=only_if(exists, place < later), other=0.0)
     of_vector = _until_the_end(of_vector, tl.load(of_total + place), tl.load(length + place) - time - 1)
     output = tl.load(outputs + at, mask=exists, other=0.0)
     word = tl.load(words + at, mask=exists, other=0.0)

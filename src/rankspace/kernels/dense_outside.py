@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankspace.kernels.dense_chart import DenseAbove, DenseChart, Span, row_of, spans_of, tile_of
+from rankspace.kernels.interpreted import only_if
 from rankspace.kernels.scales import ZERO, power_of_two
 
 TERMS = 4  # parents at a time: loads that wait together
@@ -197,10 +198,9 @@ def _from_word(
     total = tl.zeros([TILE], tl.float32)
     for start in range(0, size, TILE):
         others = start + tl.arange(0, TILE)
-        slopes = tl.load(
-            of_rho + (parent - num_tokens).to(tl.int64) * size + others, mask=exists & (others < size), other=0.0
-        )
-        both = exists & (others < size)[:, None] & (symbols < size)[None, :]
+        wanted = only_if(others < size, exists)
+        slopes = tl.load(of_rho + (parent - num_tokens).to(tl.int64) * size + others, mask=wanted, other=0.0)
+        both = wanted[:, None] & (symbols < size)[None, :]
         at = (word.to(tl.int64) * 2 + (1 - side)) * size * size + others[:, None] * size + symbols[None, :]
         total += tl.sum(tl.load(links + at, mask=both, other=0.0) * slopes[:, None], 0)
     return total * _weight(exponent, base, own, parent, word, exists, num_tokens)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankspace.kernels.dense_chart import DenseChart, Span, row_block, row_of, spans_of
+from rankspace.kernels.interpreted import only_if
 from rankspace.kernels.scales import FURTHEST, LEAST_POWER, LOWEST, ZERO, power_of, power_of_two
 
 NUMBERS = 2048  # of a link at a time
@@ -79,7 +80,7 @@ def _span_vectors(
     words = tl.load(length + place)
     is_inside = end <= words
     scale = tl.load(base + row - num_tokens)
-    mask = (symbols < size) & is_inside
+    mask = only_if(symbols < size, is_inside)
     sums = tl.load(rho + tl.program_id(0).to(tl.int64) * size + symbols, mask=mask, other=0.0)
     if HAS_PARTS:
         last = tl.load(before + end) + place  # rows of words

@@ -18,3 +18,11 @@ def factor(tile):
     if INTERPRETED:
         tile = tile.to(tl.float32)
     return tile
+
+
+@triton.jit
+@no_type_check
+def only_if(mask, condition):
+    """`mask` if a single condition holds, else nothing of it. `mask & condition` is the same on a GPU; the interpreter
+    spreads a condition as integers, which it refuses as a mask from Triton 3.9 on."""
+    return tl.where(condition, mask, False)

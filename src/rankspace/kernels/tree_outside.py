@@ -17,6 +17,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.kernels.interpreted import only_if
 from rankspace.kernels.scales import LARGEST_POWER, ZERO, power_of_two
 from rankspace.kernels.tree_chart import Chart
 from rankspace.kernels.tree_tiles import BEGINS, WIDTHS, block_tile, early_ranks
@@ -121,7 +122,7 @@ def _outside_sums(
     target = of_children + (first_row + row).to(tl.int64) * (2 * padded) + side * padded + ranks
     sums = tl.zeros([RANKS], tl.float32)
     if BEGUN:
-        sums += tl.load(target, mask=(ranks < padded) & (end <= words), other=0.0)
+        sums += tl.load(target, mask=only_if(ranks < padded, end <= words), other=0.0)
     count = tl.minimum(tl.where(side == 0, words - end, begin), most)  # of parents
     count = tl.where(end <= words, count, 0)  # what lies behind the end of its sentence has none
     for first in range(0, count, TERMS):

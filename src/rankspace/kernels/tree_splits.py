@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from rankspace.kernels.interpreted import only_if
 from rankspace.kernels.scales import DOUBTFUL, FLOOR, FURTHEST, LEAST_POWER, ZERO, power_of, power_of_two
 from rankspace.kernels.tree_chart import Chart
 from rankspace.kernels.tree_tiles import BEGINS, WIDTHS, early_ranks, row_tile
@@ -116,7 +117,7 @@ def _split_sums(
     low = _low(children, exponent, power, new_left, 0, width == 2, ranks, rank, padded)
     low |= _low(children, exponent, power, tl.load(shift + width - 1) + at_end, 1, width == 2, ranks, rank, padded)
     if BEGUN:
-        sums = tl.load(target, mask=(ranks < padded) & is_span, other=0.0).to(tl.float32)
+        sums = tl.load(target, mask=only_if(ranks < padded, is_span), other=0.0).to(tl.float32)
         peak = tl.load(partial_base + own, mask=is_span, other=2 * ZERO)
     else:
         sums = tl.zeros([RANKS], tl.float32)
@@ -258,7 +259,7 @@ def _begin_sums(
         at = (row - num_tokens).to(tl.int64) * padded
         mask = (j <= words)[:, :, None] & (ranks < padded)[None, None, :]
         tl.store(alpha + at[:, :, None] + ranks[None, None, :], sums, mask=mask)
-        tl.store(partial_base + row, peak, mask=(j <= words) & (tl.program_id(2) == 0))
+        tl.store(partial_base + row, peak, mask=only_if(j <= words, tl.program_id(2) == 0))
 
 
 def split_sums_by_torch(chart: Chart, width: int) -> None:

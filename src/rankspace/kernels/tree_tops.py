@@ -9,6 +9,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rankspace.kernels.interpreted import only_if
 from rankspace.kernels.scales import DOUBTFUL, FLOOR, TOLERANCE, ZERO, power_of_two
 from rankspace.kernels.tree_chart import Chart, Results
 from rankspace.kernels.tree_splits import LOST
@@ -93,7 +94,7 @@ def _tops(
     lowest = DOUBTFUL * power_of_two(-tl.load(power + row, mask=wide, other=0))
     for first in range(0, padded, BLOCK):
         ranks = first + tl.arange(0, BLOCK)
-        mask = (ranks < padded) & wide
+        mask = only_if(ranks < padded, wide)
         entries = tl.load(alpha + at + ranks, mask=mask, other=0.0).to(tl.float32)
         factors = tl.load(root + ranks, mask=mask, other=0.0)
         total += entries * factors
