@@ -136,9 +136,10 @@ def test_chains(page: dict[str, Any]) -> None:
         "today, `rankspace experiment hmm-table2 --data DIR`, commit c, torch 2, on cuda (GPU). Note."
     )
     figures = "100.5 ± 0.7 | **100.5 ± 0.7** | 100.0"
-    assert f"| Row a (`a`) | 135.6 | 127.0 | the paper | {figures} |  | 2 of 4 | 2.0 | 1 | 150: 2.0 (2 of 2) |" in text
-    assert f"| Row b (`b`, of `a`) |  |  |  | {figures} | +0.0 |" in text
-    assert "| Row c (`c`) | 125.0 |  | Others 2020 |  | not run yet |  |  | 0 of 4 |  |  |  |" in text
+    ends = "2 of 4 | 2.0 | 1 | 150: 2.0 (2 of 2) |"
+    assert f"| Row a (`a`) | 0.0 M | 135.6 | 127.0 | the paper | {figures} |  | {ends}" in text
+    assert f"| Row b (`b`, of `a`) | 0.0 M |  |  |  | {figures} | +0.0 |" in text
+    assert "| Row c (`c`) | 0.0 M | 125.0 |  | Others 2020 |  | not run yet |  |  | 0 of 4 |  |  |  |" in text
     assert "| Row d (`d`), *former model* |" in text
     assert "- `b`, `c`: with less.\n" in text
     assert "- `d`: runs of a former model of this name (1,000 weights, 2,000 since), to be made again.\n" in text
@@ -149,7 +150,7 @@ def test_chains(page: dict[str, Any]) -> None:
 
 def test_a_table_that_was_not_run(page: dict[str, Any]) -> None:
     """What nothing is known of has no columns."""
-    text = page["chain_block"](made_up("hmm-table2", [chain("a", runs=[])]))
+    text = page["chain_block"](made_up("hmm-table2", [chain("a", runs=[], weights=None)]))
     assert text.startswith("`rankspace experiment hmm-table2 --data DIR`: not run yet.\n\n| model | test | seeds |\n")
     assert "png" not in text
     assert "| Row g (`g`) | not run yet | 0 of 4 |" in page["tree_block"](made_up("pcfg-figure6", [grammar(runs=[])]))
@@ -162,7 +163,30 @@ def test_minutes() -> None:
     for run in row["runs"]:
         del run["sharing"]  # as in older records
     assert cells.minutes({"statistics": of_runs(row["runs"], None)}) == ["2.0", "?"]
-    assert cells.main_figure({"runs": row["runs"][2:]}, None) == "not finished"
+    failed = {"runs": row["runs"][2:], "statistics": of_runs(row["runs"][2:], None)}
+    assert cells.main_figure(failed, "test", "perplexity") == "not finished"
+
+
+def test_infinite_figures_are_counted() -> None:
+    """And have no part in the mean."""
+    row = chain("a")
+    row["runs"][1]["scores"] = {split: {"perplexity": "Infinity"} for split in ("valid", "test")}
+    row["statistics"] = of_runs(row["runs"], None)
+    assert cells.main_figure(row, "test", "perplexity") == "**100.0, 1 infinite**"
+    row["runs"] = row["runs"][1:2]
+    row["statistics"] = of_runs(row["runs"], None)
+    assert cells.both(row) == "1 infinite / 1 infinite"
+
+
+def test_a_recipe_and_the_run_that_chose_it(page: dict[str, Any]) -> None:
+    """Figures without it are those of the other seeds."""
+    text = page["table_block"]("hmm-table2")
+    rows = {row["name"]: row for row in page["of_table"]("hmm-table2")["rows"]}
+    others = [run["scores"]["test"]["perplexity"] for run in rows["best-14"]["runs"] if run["seed"] != 1]
+    found = re.search(r"`best-14`: its first seed is (.*?)\(seeds 2, 3, 4\)", " ".join(text.split()))
+    assert found is not None
+    assert "the run of `normal-rate-5-decay-size-512` by which the recipe was chosen" in found[1]
+    assert f"/ {sum(others) / 3:.1f} ±" in found[1]
 
 
 def test_trees(page: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rankspace.experiments.statistics import figure
+from rankspace.experiments.statistics import figure, num_infinite
 
 
 def title(row: dict[str, Any]) -> str:
@@ -20,10 +20,21 @@ def source(row: dict[str, Any]) -> str:
     return str(row["paper"].get("source", "the paper")) if row["paper"] else ""
 
 
-def main_figure(row: dict[str, Any], found: dict[str, Any] | None) -> str:
-    if found is None:
-        return "not finished" if row["runs"] else "not run yet"
-    return f"**{spread(found)}**"
+def main_figure(row: dict[str, Any], split: str, measure: str) -> str:
+    found = over_seeds(row, split, measure)
+    return f"**{found}**" if found else "not finished" if row["runs"] else "not run yet"
+
+
+def over_seeds(row: dict[str, Any], split: str, measure: str) -> str:
+    """A figure of a row; seeds where it is infinite have no part in the mean, and are counted."""
+    num = num_infinite(row, split, measure)
+    parts = [spread(figure(row, split, measure)), f"{num} infinite" if num else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def weights(row: dict[str, Any]) -> str:
+    """Of the model, in millions."""
+    return f"{row['weights'] / 1e6:.1f} M" if row["weights"] else ""
 
 
 def change(row: dict[str, Any], whole: dict[str, Any] | None, measure: str) -> str:
@@ -52,7 +63,7 @@ def time_to(row: dict[str, Any]) -> str:
 
 
 def both(row: dict[str, Any]) -> str:
-    return " / ".join(spread(figure(row, split, "perplexity")) for split in ("valid", "test"))
+    return " / ".join(over_seeds(row, split, "perplexity") for split in ("valid", "test"))
 
 
 def reported(given: dict[str, Any]) -> str:

@@ -65,6 +65,12 @@ def figure(row: Mapping[str, Any], split: str, name: str) -> dict[str, Any] | No
     return found
 
 
+def num_infinite(row: Mapping[str, Any], split: str, name: str) -> int:
+    """In how many of the finished runs of a row a figure is infinite: they have no part in its spread."""
+    done = [run["scores"].get(split, {}).get(name) for run in row["runs"] if run["state"] == "finished"]
+    return sum(each is not None and not math.isfinite(float(each)) for each in done)
+
+
 def without_trees(runs: Sequence[Run]) -> dict[str, Any] | None:
     """What choosing by perplexity gives beside choosing by S-F1; None where no run was evaluated on trees.
 
