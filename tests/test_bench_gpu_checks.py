@@ -46,10 +46,23 @@ class TestWeights:
         assert found.whole <= gpu_step.GRADIENT_LIMITS["medium"]
         assert found.why_wrong == "the gradient of b is off by 2.0e+00 of its norm, more than 0.5"
 
-    def test_what_is_smaller_than_bfloat16_rounds_is_not_judged(self) -> None:
-        found = gradient_errors(gradients(a=[1.0], b=[-0.0009]), gradients(a=[1.0], b=[0.0009]))
+    @pytest.mark.parametrize(("error", "wrong"), [(0.8, ""), (1.0, "off by 1.0e+00 of its norm, more than 0.9")])
+    def test_what_is_smaller_than_bfloat16_rounds_must_not_be_missing(self, error: float, wrong: str) -> None:
+        """As the transition of `lhmm` is at its size."""
+        found = gradient_errors(gradients(a=[1.0], b=[3e-6 * (1 - error)]), gradients(a=[1.0], b=[3e-6]))
+        assert found.why_wrong.removeprefix("the gradient of b is ") == wrong
+
+    def test_what_is_next_to_nothing_is_not_judged(self) -> None:
+        found = gradient_errors(gradients(a=[1.0], b=[-9e-7]), gradients(a=[1.0], b=[9e-7]))
         assert found.why_wrong == ""
-        assert worst_of(found.weights, judged=False) == WeightError("b", 2.0, pytest.approx(0.0009))
+        assert worst_of(found.weights, judged=False) == WeightError("b", 2.0, pytest.approx(9e-7))
+
+    def test_the_worst_is_the_one_nearest_to_its_limit(self) -> None:
+        found = gradient_errors(gradients(a=[1.0], b=[0.06], c=[3e-5]), gradients(a=[1.0], b=[0.1], c=[1e-4]))
+        assert [each.error for each in found.weights[1:]] == pytest.approx([0.4, 0.7])
+        worst = worst_of(found.weights)
+        assert worst is not None
+        assert worst.name == "b"
 
     def test_a_weight_that_gets_no_gradient(self) -> None:
         found = gradient_errors(gradients(a=[1.0]), gradients(a=[1.0], b=[0.01]))
@@ -88,6 +101,27 @@ class TestWeights:
         assert found["wrong"] == f"the gradient of {name} is off by 2.0e+00 of its norm, more than 0.5"
         assert found["worst_weight"]["name"] == name
         assert "milliseconds" not in found
+
+
+def test_sentences_that_the_backward_pass_gives_up_are_left_out_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients are compared without them, and they are counted."""
+    row, right = small(replace(ROW["rank-hmm"], precision="highest")), gpu_step.log_prob
+
+    def gives_up(*given: Any) -> Any:
+        log_p, lost = right(*given)
+        lost = lost.clone()
+
+        def mark(slopes: torch.Tensor) -> None:
+            lost[0] |= bool(slopes[0])
+
+        log_p.register_hook(mark)
+        return log_p, lost
+
+    expected = gpu_step._compared(row, CPU, gpu_step.SHARPNESS)
+    monkeypatch.setattr(gpu_step, "log_prob", gives_up)
+    found = gpu_step._compared(row, CPU, gpu_step.SHARPNESS)
+    assert (expected["lost"], found["lost"], found["wrong"]) == (0, 1, "")
+    assert found["gradient_error"] < 1e-4
 
 
 def changed(change: Callable[[Outcome], Outcome]) -> Callable[[Step, torch.device], Step]:

@@ -5,8 +5,9 @@
 Tensors have a shape and no numbers (torch's device "meta", which passes for a GPU here). What torch computes has a
 shape in turn; kernels are not run but looked at: where their tensors are, and whether a GPU takes their grid. A step
 that reads a number, mixes tensors of the host with those of the device or copies any of them there, which no CUDA graph
-could hold, ends in an error. The steps are those of `rankspace bench gpu`, and with --tables those of every row of
-`rankspace experiment` whose model has kernels, with 16 sentences of 40 words.
+could hold, ends in an error, and so do products of two dtypes. The steps are those of `rankspace bench gpu`, and with
+--tables those of every row of `rankspace experiment` whose model has kernels, with 16 sentences of 40 words; each is
+also run as training records it.
 
 Printed are the launches of kernels, how many variants of them there are to compile, and the most memory that tensors
 hold at once; on an H200 0.11 to 0.16 GB of torch's libraries come on top. --compile compiles every variant for GPUs of
@@ -26,7 +27,7 @@ from unittest.mock import patch
 
 import torch
 import triton
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -41,11 +42,22 @@ from rankspace.bench.gpu_timing import training_step
 from rankspace.bench.operations import PeakBytes
 from rankspace.experiments import load_table, table_names
 from rankspace.inference import backends, gradient_products
-from rankspace.models import MODELS, create
+from rankspace.models import MODELS, Model, create
+from rankspace.training.captured import Inputs, add_gradients
+from rankspace.training.watch import Watch
 
 NOWHERE = torch.device("meta")
 SHARED = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}  # bytes of a program
 WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal")
+COPIES = ("copy_", "_to_copy")
+PRODUCTS = (
+    "mm",
+    "bmm",
+    "addmm",
+    "addmm_",
+    "baddbmm",
+    "baddbmm_",
+)  # of two tables of one dtype, the last they are given
 GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)  # programs, at most
 TYPES = {
     torch.float64: "fp64",
@@ -149,9 +161,14 @@ def recording() -> Iterator[None]:
 
 class _Calls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.tensor, torch.as_tensor):
+        by_list = func is Tensor.__getitem__ and any(isinstance(each, list) for each in (args[1], *_parts(args[1])))
+        if func in (torch.tensor, torch.as_tensor, Tensor.new_tensor) or by_list:
             raise DryRunError(f"{func.__name__} copies numbers of the host")
         return func(*args, **(kwargs or {}))
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else ()
 
 
 class _Operations(TorchDispatchMode):
@@ -159,9 +176,13 @@ class _Operations(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if name in WAITING:
             raise DryRunError(f"{name} waits for the device")
-        for leaf in tree_leaves((args, kwargs)):
-            if isinstance(leaf, Tensor) and leaf.device != NOWHERE and leaf.dim():
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        for leaf in tensors:
+            if leaf.device != NOWHERE and (leaf.dim() or name in COPIES):  # a single number may be an argument
                 raise DryRunError(f"{name} has a tensor of the host, {tuple(leaf.shape)}")
+        dtypes = [each.dtype for each in args if isinstance(each, Tensor)][-2:]
+        if name in PRODUCTS and len(set(dtypes)) > 1:
+            raise DryRunError(f"{name} of {' and '.join(map(str, dtypes))}")
         return func(*args, **(kwargs or {}))
 
 
@@ -196,8 +217,10 @@ def dry(capability: int) -> Iterator[Launches]:
 
     def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         """In place of one whose shape torch 2.11 cannot tell."""
-        if total.shape != (a @ b).shape or a.dtype != torch.bfloat16:
+        if total.shape != (len(a), b.shape[1]) or a.shape[1] != len(b):
             raise DryRunError(f"{tuple(total.shape)} is not the shape of {tuple(a.shape)} times {tuple(b.shape)}")
+        if (total.dtype, a.dtype, b.dtype) != (torch.float32, torch.bfloat16, torch.bfloat16):
+            raise DryRunError(f"a product of {a.dtype} and {b.dtype} is added to {total.dtype}")
 
     of_cuda = {
         "Stream": _Stream,
@@ -243,16 +266,31 @@ def looked_at(row: Row, capability: int, compiles: bool) -> Outcome | None:
         launches.count, memory.peak = 0, memory.now
         with recording():
             step()
+        count, peak = launches.count, memory.peak
+        train(model, row)
     shared = [each.shared_memory(capability) for each in launches.variants] if compiles else None
     return Outcome(
         row.name,
         row.precision,
-        launches.count,
+        count,
         len(launches.variants),
-        memory.peak / 1e9,
+        peak / 1e9,
         row.limit_gb,
         None if shared is None else max(shared, default=0),
     )
+
+
+def train(model: Model, row: Row) -> None:
+    """What training records into graphs: batches that begin a step and others, with losses and clipping."""
+    inputs = Inputs.empty((len(row.lengths), max(row.lengths)), NOWHERE)
+    watch, seed, held = Watch(NOWHERE), torch.zeros((), dtype=torch.int64, device=NOWHERE), inputs.scale.clone()
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    with recording():
+        for begins in (True, False):
+            seed.random_()
+            add_gradients(model, inputs, seed, watch, held, begins)
+        watch.step(nn.utils.clip_grad_norm_(model.parameters(), 1.0), held == 0)
 
 
 def rows_of_tables() -> Iterator[Row]:

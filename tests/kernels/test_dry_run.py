@@ -74,12 +74,16 @@ sys.path.insert(0, sys.argv[1])
 from dry_run import NOWHERE, DryRunError, recording, dry
 from rankspace.kernels.probe import _write_one
 
-there, here = torch.zeros(3, device=NOWHERE), torch.zeros(3)
+there, here, number = torch.zeros(3, device=NOWHERE), torch.zeros(3), torch.zeros(())
 for mistake in (
     lambda: bool(there[0] > 0),
     lambda: there.nonzero(),
     lambda: torch.tensor([1, 2], device=NOWHERE),
+    lambda: there[[0, 1]],
+    lambda: there.new_tensor([1]),
     lambda: there.copy_(here),
+    lambda: number.to(NOWHERE),
+    lambda: there[None] @ there[:, None].bfloat16(),
     lambda: _write_one[(1,)](here),
     lambda: _write_one[(0,)](there),
     lambda: _write_one[(1, 2**16)](there),
@@ -98,7 +102,11 @@ def test_what_a_gpu_could_not_do_is_an_error() -> None:
         "_local_scalar_dense waits for the device",
         "nonzero waits for the device",
         "tensor copies numbers of the host",
+        "__getitem__ copies numbers of the host",
+        "new_tensor copies numbers of the host",
         "copy_ has a tensor of the host, (3,)",
+        "_to_copy has a tensor of the host, ()",
+        "mm of torch.float32 and torch.bfloat16",
         "_write_one: found is on cpu",
         "_write_one: no GPU takes a grid of (0,)",
         "_write_one: no GPU takes a grid of (1, 65536)",

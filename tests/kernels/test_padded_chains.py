@@ -195,3 +195,12 @@ def test_other_queries_have_a_distribution_as_before() -> None:
     model.options = {"backend": "triton"}
     assert model().backend == "auto"
     torch.testing.assert_close(model.log_prob(words, (3, 2)), model().log_prob(words, (3, 2)), rtol=1e-5, atol=1e-5)
+
+
+def test_a_backend_that_there_is_not() -> None:
+    """Those of the model are named, not those of its distribution alone."""
+    model, words = new_model("ranks", 20, 7), random_words((3, 2))
+    model.options = {"backend": "cuda"}
+    with pytest.raises(RankspaceError) as error:
+        model.log_prob(words, (3, 2))
+    assert str(error.value) == "rank-hmm: backend is 'cuda'; give one of 'auto', 'torch', 'triton', 'autograd'."

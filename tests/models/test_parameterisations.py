@@ -109,6 +109,16 @@ def test_kept_rows_are_as_many_of_each_group_and_in_order() -> None:
     assert len(seen) == 12
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "dropout", "num_kept"), [(500, 0.1, 450), (4096, 0.1, 3712), (2048, 0.1, 1856), (600, 0.01, 576)]
+)
+def test_of_many_rows_a_multiple_of_64_is_kept(num_rows: int, dropout: float, num_kept: int) -> None:
+    """The nearest; of fewer than 512 any number."""
+    kept = kept_rows(torch.arange(float(num_rows))[:, None], dropout, True)
+    assert kept.shape == (num_kept, 1)
+    assert bool((kept.diff(dim=0) > 0).all())
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "direct"])
 def test_no_table_begins_all_but_certain(name: str) -> None:
     """The entropy of each is, on average, more than half of that of a uniform one."""

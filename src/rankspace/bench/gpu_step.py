@@ -73,9 +73,7 @@ def errors(row: Row, device: torch.device) -> dict[str, Any]:
 def _compared(row: Row, device: torch.device, sharpness: float) -> dict[str, Any]:
     """Sentences that are lost count as errors, unless logits are sharp: then half may be done again when training."""
     model, sentences = new_model(row, device, sharpness).eval(), Sentences.of(row, device)
-    log_p, lost = log_prob(model, sentences)
-    found = _gradients(model, log_p, lost)
-    log_p = log_p.detach()
+    log_p, lost, found = _by_kernels(model, sentences)
     release(device)
     expected_log_p, expected, num_moved = _in_float64(model, sentences, lost)
     differences = (log_p - expected_log_p).abs().masked_fill(lost, 0)
@@ -84,6 +82,18 @@ def _compared(row: Row, device: torch.device, sharpness: float) -> dict[str, Any
     wrong = why_wrong(differences, limit_of(row, expected_log_p), counted)
     about = {"log_p_error": float(differences.max()), "mean_log_p": float(expected_log_p.mean())}
     return about | {"moved": num_moved, "lost": num_lost} | _of_gradients(row, gradient_errors(found, expected), wrong)
+
+
+def _by_kernels(model: Model, sentences: Sentences) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"], Gradients]:
+    """log p, which sentences are lost, and gradients without these: again where the backward pass marked more."""
+    left_out = torch.zeros(len(sentences.lengths), dtype=torch.bool, device=sentences.words.device)
+    while True:
+        log_p, lost = log_prob(model, sentences)
+        left_out = left_out | lost
+        found = _gradients(model, log_p, left_out)
+        if not bool((lost & ~left_out).any()):
+            return log_p.detach(), left_out, found
+        left_out = left_out | lost
 
 
 def _of_gradients(row: Row, found: GradientErrors, wrong: str) -> dict[str, Any]:

@@ -4,9 +4,10 @@ One norm over all weights says little of those that are small in it: a network w
 and leave it as it is. So every weight is held against its own gradient as well.
 
 A gradient that is off by the share d < 1 of its norm makes an angle of at most arcsin d with the true one. Beyond
-`LIMIT` it has no meaning any more: 30 degrees. Weights below `SHARE` of the whole norm are recorded and not judged.
-bfloat16 rounds operands by up to 2^-9 = 2e-3: what is smaller than that in the whole may be all rounding, though every
-product is right.
+`LIMIT` it has no meaning any more: 30 degrees. Weights below `SHARE` of the whole norm need only be nearer to their
+gradient than nothing at all is, which is off by one: bfloat16 rounds operands by up to 2^-9 = 2e-3, and what is smaller
+than that in the whole may be mostly rounding, though every product is right. But the transition of a chain can be as
+small, and its gradient must not be missing. Below `LEAST` they are recorded and not judged.
 """
 
 import math
@@ -18,6 +19,8 @@ from torch import Tensor
 
 SHARE = 1e-3  # of the norm of the whole gradient
 LIMIT = 0.5  # of its own norm
+SMALL_LIMIT = 0.9  # the same, below SHARE
+LEAST = 1e-6  # of the norm of the whole gradient
 
 Gradients = Mapping[str, Float[Tensor, "..."]]
 
@@ -31,7 +34,11 @@ class WeightError(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        return self.share >= SHARE
+        return self.share >= LEAST
+
+    @property
+    def limit(self) -> float:
+        return LIMIT if self.share >= SHARE else SMALL_LIMIT
 
 
 class GradientErrors(NamedTuple):
@@ -45,9 +52,9 @@ class GradientErrors(NamedTuple):
     def why_wrong(self) -> str:
         """Nothing where every weight that is judged has a gradient."""
         worst = worst_of(self.weights)
-        if worst is None or worst.error <= LIMIT:
+        if worst is None or worst.error <= worst.limit:
             return ""
-        return f"the gradient of {worst.name} is off by {worst.error:.1e} of its norm, more than {LIMIT:g}"
+        return f"the gradient of {worst.name} is off by {worst.error:.1e} of its norm, more than {worst.limit:g}"
 
 
 def gradient_errors(found: Gradients, expected: Gradients) -> GradientErrors:
@@ -67,6 +74,7 @@ def _norm(gradient: Float[Tensor, "..."] | None) -> float:
 
 
 def worst_of(weights: Iterable[WeightError], judged: bool = True) -> WeightError | None:
-    """The weight that is furthest off, among those that are judged, or among the others; NaN is furthest of all."""
+    """The weight that is nearest to its limit or furthest beyond, among those that are judged, or among the others; NaN
+    is furthest of all."""
     some = [weight for weight in weights if weight.is_judged == judged]
-    return max(some, key=lambda weight: math.inf if math.isnan(weight.error) else weight.error, default=None)
+    return max(some, key=lambda each: math.inf if math.isnan(each.error) else each.error / each.limit, default=None)

@@ -85,9 +85,9 @@ class Distribution(ABC):
         self.parameters = dict(parameters)
         self.order, self.precision, self.backend, self.validate = order, precision, backend, validate
         self.sizes = sizes_of(name, self._axes(), self.parameters)
-        _check_choice(name, "order", order, self.ORDERS)
-        _check_choice(name, "precision", precision, ("highest", "high", "medium"))
-        _check_choice(name, "backend", backend, self.BACKENDS)
+        check_choice(name, "order", order, self.ORDERS)
+        check_choice(name, "precision", precision, ("highest", "high", "medium"))
+        check_choice(name, "backend", backend, self.BACKENDS)
         check_kind(name, self.parameters)
         if validate:
             for label, parameter in self.parameters.items():
@@ -336,7 +336,7 @@ class Distribution(ABC):
             )
 
 
-def _check_choice(name: str, option: str, value: str, choices: Sequence[str]) -> None:
+def check_choice(name: str, option: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise RankspaceError(f"{name}: {option} is {value!r}; give one of {', '.join(map(repr, choices))}.")
 

@@ -8,10 +8,18 @@ from rankspace.devices import is_gpu
 
 
 class Aside:
-    """Launches that need what has been launched so far, and that something later waits for."""
+    """Launches that need what has been launched so far, and that something later waits for. Where the block of a
+    `with` ends in an error they are waited for: a graph that is recorded meanwhile could not be ended otherwise."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = _stream(device) if is_gpu(device) else None
+
+    def __enter__(self) -> "Aside":
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None:
+            self.join()
 
     def start(self) -> "torch.cuda.StreamContext | _InTurn":
         """What is launched in this context waits for all that came before it, and nothing waits for it until `join`.

@@ -24,7 +24,7 @@ from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_linked import Link, linked, linked_back
 from rankspace.models.fast_products import aligned, product, product_into
 from rankspace.models.fast_tables import embedding_gradients, table
-from rankspace.models.fast_vectors import doubted, rows_of, settled, tensors_of
+from rankspace.models.fast_vectors import doubted, possible, rows_of, settled, tensors_of
 
 
 class Factors(NamedTuple):
@@ -134,15 +134,11 @@ def _link(factors: Factors, precision: Precision) -> tuple[Float[Tensor, "from t
 
 
 def _start(factors: Factors, precision: Precision) -> Float[Tensor, "rank"]:
-    """s U, summing to one as computed. What is left out of the row of a start that is a state stays out; no sum over
-    states is zero but by underflow."""
-    from rankspace.kernels.chain_table import FLOOR
-
+    """s U, summing to one as computed. What is left out of the row of a start that is a state stays out."""
     if factors.start is None:
-        found = factors.to_rank[-1].float()
-    else:
-        found = product(factors.start[None], factors.to_rank, precision)[0].clamp(min=FLOOR.value)
-    return found / found.sum()
+        row = factors.to_rank[-1].float()
+        return row / row.sum()
+    return possible(product(factors.start[None], factors.to_rank, precision)[0])
 
 
 def _factor_gradients(factors: Factors, chain: Any, back: Any, batch: Batch) -> tuple[Tensor | None, ...]:

@@ -23,7 +23,7 @@ from rankspace.models.fast_linked import Link, linked, linked_back
 from rankspace.models.fast_networks import chosen, residual_network
 from rankspace.models.fast_products import product
 from rankspace.models.fast_tables import embedding_gradients, table
-from rankspace.models.fast_vectors import doubted, rows_of, settled, tensors_of
+from rankspace.models.fast_vectors import doubted, possible, rows_of, settled, tensors_of
 from rankspace.models.networks import kept_rows
 
 
@@ -84,7 +84,7 @@ class _DenseChain(torch.autograd.Function):
             sources, targets = (operand(each.detach(), batch.precision) for each in (from_states, to_states))
             link = _link(table(sources, targets, batch.precision, 0.0, batch.seed, number=0), batch.precision)
             rows = rows_of(batch.layout, batch.true_lengths)
-            chain, ends = linked(rows, _possible(start.detach()), link, log_words)
+            chain, ends = linked(rows, possible(start.detach()), link, log_words)
 
             def differentiate(ends: Any, slopes: Tensor) -> Any:
                 return linked_back(chain, ends, slopes, link, batch.layout)
@@ -118,11 +118,3 @@ class _DenseChain(torch.autograd.Function):
 
 def _link(matrix: Float[Tensor, "state state"], precision: Precision) -> Link:
     return Link(matrix, matrix.T.contiguous() if matrix.dtype == torch.bfloat16 else None, precision)
-
-
-def _possible(start: Float[Tensor, "state"]) -> Float[Tensor, "state"]:
-    """Of a softmax, none of whose numbers is zero but by underflow; summing to one as computed."""
-    from rankspace.kernels.chain_table import FLOOR
-
-    raised = start.float().clamp(min=FLOOR.value)
-    return raised / raised.sum()

@@ -1,13 +1,13 @@
 """Models that have kernels for the log p of a batch: when these run, and what they leave to be done again."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankspace.distributions.contract import Order
+from rankspace.distributions.contract import Backend, Order, check_choice
 from rankspace.distributions.memory import within_memory
 from rankspace.errors import RankspaceError
 from rankspace.inference.backends import can_run_kernels, launching_on, runs_kernels
@@ -78,6 +78,7 @@ class FastModel(Model):
 
     def distribution_options(self) -> dict[str, Any]:
         """The kernels are the model's: its distributions run as with "auto"."""
+        check_choice(self.NAME, "backend", self.options.get("backend", "auto"), get_args(Backend))
         if self.options.get("backend") != "triton":
             return dict(self.options)
         self.by_kernels(next(self.parameters()).device)  # an error where they cannot

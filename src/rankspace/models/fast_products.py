@@ -19,7 +19,8 @@ from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import Precision, operand
 
 WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
-SHORT = 1024  # terms of sums for which operands may be laid one after the other: they are small beside the result
+SHORT = 1024  # terms of sums for which operands may be laid one after the other: at most three of them at once
+MULTIPLE = 16  # of numbers in a row, at which products are fast
 MIDDLE = 4096  # terms that the matrix units sum before the sum is rounded properly: they cut off what they cannot hold
 TRUNCATED = -(2**13)  # keeps the bits of a float32 that tf32 has
 
@@ -103,7 +104,13 @@ def _three_at_once(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle colu
     """The same three as one product of operands that lie one after the other: nothing is written but the result."""
     (a_high, a_low), (b_high, b_low) = (_leading(table) for table in (a, b.T))  # b is most often a table turned
     with links.tf32(a.device, allowed=True):
-        return torch.cat([a_low, a_high, a_high], 1) @ torch.cat([b_high, b_low, b_high], 1).T
+        return _in_a_row(a_low, a_high, a_high) @ _in_a_row(b_high, b_low, b_high).T
+
+
+def _in_a_row(*tables: Float[Tensor, "row _"]) -> Float[Tensor, "row _"]:
+    """With zeros behind them, so that rows begin where products are fast."""
+    num_columns = sum(table.shape[1] for table in tables)
+    return torch.cat([*tables, tables[0].new_zeros(len(tables[0]), -num_columns % MULTIPLE)], 1)
 
 
 def _leading(table: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "row column"], Float[Tensor, "row column"]]:

@@ -26,7 +26,7 @@ from rankspace.models.fast_products import aligned, product
 from rankspace.models.fast_sides import Side, both_sides, derivatives, is_worth_it, lost_beside
 from rankspace.models.fast_tables import logit_gradients, portions, table
 from rankspace.models.fast_tall import meet, meet_into
-from rankspace.models.fast_vectors import begun, begun_back, doubted, rows_of, settled, tensors_of
+from rankspace.models.fast_vectors import begun, begun_back, doubted, possible, rows_of, settled, tensors_of
 
 
 class Tables(NamedTuple):
@@ -147,11 +147,8 @@ def _tables(from_states: Tensor, to_states: Tensor, ranks: Tensor, batch: Batch,
 
 
 def _start(tables: Tables, precision: Precision) -> Float[Tensor, "state"]:
-    """h_1 B, summing to one as computed; no entry is zero but by underflow."""
-    from rankspace.kernels.chain_table import FLOOR
-
-    found = product(tables.leading[-1:], tables.to_state, precision)[0].clamp(min=FLOOR.value)
-    return found / found.sum()
+    """h_1 B."""
+    return possible(product(tables.leading[-1:], tables.to_state, precision)[0])
 
 
 def _log_mass(ranks: Tensor, to_states: Tensor, precision: Precision) -> Float[Tensor, "rank"]:

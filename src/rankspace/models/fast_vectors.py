@@ -21,6 +21,15 @@ def rows_of(layout: Ragged, true_lengths: Int[Tensor, "batch"] | None = None) ->
     return TokenRows(before, length, sentence, layout.before)
 
 
+def possible(start: Float[Tensor, "size"]) -> Float[Tensor, "size"]:
+    """Probabilities of a sum or a softmax, none of whose numbers is zero but by underflow: none is, and they sum to one
+    as computed."""
+    from rankspace.kernels.chain_table import FLOOR
+
+    raised = start.float().clamp(min=FLOOR.value)
+    return raised / raised.sum()
+
+
 def begun(rows: Any, start: Float[Tensor, "size"], log_words: Float[Tensor, "token size"], dtype: torch.dtype) -> Any:
     """A chain with its words and the vectors of the first of them."""
     from rankspace.kernels.chain_ends import lay_words

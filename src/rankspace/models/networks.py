@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 Initial = Literal["xavier", "normal"]
+MANY, MULTIPLE = 512, 64  # rows from which a multiple is kept where some are left out
 
 
 class ResidualLayer(nn.Module):
@@ -102,7 +103,8 @@ def log_softmax_dropped(
 def kept_rows(
     table: Float[Tensor, "row size"], dropout: float, training: bool, num_groups: int = 1
 ) -> Float[Tensor, "kept size"]:
-    """All rows; in training a random choice of 1 - `dropout` of each group's (at least one), as many of each.
+    """All rows; in training a random choice of 1 - `dropout` of each group's (at least one), as many of each. Of many
+    rows a multiple of 64 is kept, the nearest: products are slow at others.
 
     Groups are equally many consecutive rows, and what is kept stays in order.
     """
@@ -115,6 +117,11 @@ def kept_numbers(num_rows: int, dropout: float, device: torch.device, num_groups
     """The rows that `kept_rows` chooses, for tables that must lose the same ones. Does not wait for the device."""
     size = num_rows // num_groups
     lots = torch.rand(num_groups, size, device=device)
-    chosen: Int[Tensor, "group kept"] = lots.argsort(1)[:, : math.ceil((1 - dropout) * size)].sort(1).values
+    chosen: Int[Tensor, "group kept"] = lots.argsort(1)[:, : _num_kept(size, dropout)].sort(1).values
     first = size * torch.arange(num_groups, device=device)
     return (first[:, None] + chosen).flatten()
+
+
+def _num_kept(num_rows: int, dropout: float) -> int:
+    count = math.ceil((1 - dropout) * num_rows)
+    return count if count < MANY else min(round(count / MULTIPLE) * MULTIPLE, num_rows)

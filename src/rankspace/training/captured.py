@@ -249,16 +249,17 @@ def add_gradients(
     found = torch.autograd.grad(total * inputs.scale, weights, allow_unused=True)
     inputs.lost.copy_(lost & counted)
     held.copy_(torch.maximum(held, inputs.lost.any()))
-    counts_nothing = held > 0
+    counts_nothing, zero = held > 0, torch.zeros((), device=log_p.device)
+    # What takes memory comes first: a batch that lacks it has changed nothing, and can be done again.
+    kept = found if begins else [None if own is None else torch.where(counts_nothing, zero, own) for own in found]
     watch.losses(losses.detach().where(~counts_nothing, 0), counts.where(~counts_nothing, 0), inputs.predictions)
-    zero = torch.zeros((), device=log_p.device)
-    for weight, own in zip(weights, found, strict=True):
+    for weight, own in zip(weights, kept, strict=True):
         if own is None:
             weight.grad = None
         elif weight.grad is not None and begins:
             torch.where(counts_nothing, zero, own, out=weight.grad)
         elif weight.grad is not None:
-            weight.grad += torch.where(counts_nothing, zero, own)
+            weight.grad += own
 
 
 def padded_shape(batch: int, length: int) -> Shape:

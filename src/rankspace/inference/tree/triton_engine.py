@@ -115,16 +115,16 @@ def _inside(inputs: TreeInputs, sentences: Sentences, log_weights: Tensor | None
     inverse_mass = None if inputs.mass is None else pad(1 / inputs.mass, (0, padded(rank) - rank))
     chart = new_chart(rows, rank, weights, link.tensors[0].dtype, inverse_mass)
     lay_words(chart, inputs.words.contiguous(), sentences.token_word)
-    aside = Aside(root.device)
-    for step in inside_steps(chart.rows.longest):
-        if step.is_first:
-            aside.join()
-        split_sums(chart, step.width, step.known)
-        if step.width < chart.rows.longest:
-            _apply(link, chart.alpha[chart.rows.wide(step.width)], chart.both(chart.rows.spans(step.width)))
-        if step.ahead:
-            with aside.start():
-                begin_sums(chart, step.ahead, step.width)
+    with Aside(root.device) as aside:
+        for step in inside_steps(chart.rows.longest):
+            if step.is_first:
+                aside.join()
+            split_sums(chart, step.width, step.known)
+            if step.width < chart.rows.longest:
+                _apply(link, chart.alpha[chart.rows.wide(step.width)], chart.both(chart.rows.spans(step.width)))
+            if step.ahead:
+                with aside.start():
+                    begin_sums(chart, step.ahead, step.width)
     return chart, link, root, tops(chart, root, sentences.token_word, sentences.log_scale)
 
 
@@ -152,17 +152,17 @@ def _outside(chart: Any, link: KernelLink, root: Tensor, tops: Any) -> Any:
     from rankspace.kernels.tree_tiles import outside_steps
 
     back, above = Back(link), new_above(chart, tops.of_top, root)
-    aside = Aside(root.device)
-    for step in outside_steps(chart.rows.longest):
-        if step.is_first:
-            aside.join()
-        outside_sums(chart, above, step.width, step.known)
-        if step.width > 1:
-            of_children = above.children[chart.rows.spans(step.width)].flatten(1)
-            back(of_children, above.alpha[chart.rows.wide(step.width)])
-        if step.ahead:
-            with aside.start():
-                begin_outside_sums(chart, above, step.ahead, step.width)
+    with Aside(root.device) as aside:
+        for step in outside_steps(chart.rows.longest):
+            if step.is_first:
+                aside.join()
+            outside_sums(chart, above, step.width, step.known)
+            if step.width > 1:
+                of_children = above.children[chart.rows.spans(step.width)].flatten(1)
+                back(of_children, above.alpha[chart.rows.wide(step.width)])
+            if step.ahead:
+                with aside.start():
+                    begin_outside_sums(chart, above, step.ahead, step.width)
     return above
 
 
