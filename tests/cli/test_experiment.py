@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli.tiny_runs import Run
-from experiments.raw_files import treebank
+from experiments.raw_files import raw, treebank
 from rankspace.experiments import load_table, table_names
+from rankspace.experiments.datasets import dataset
 from rankspace.experiments.runner import Progress
 from rankspace.experiments.statistics import of_runs
 from rankspace.training import InterruptionError
@@ -134,6 +135,19 @@ def test_a_part_of_the_treebank(command: Run, monkeypatch: pytest.MonkeyPatch, t
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("error: experiment: wsj: has sections of the treebank but not ")
     assert [path.name for path in Path().iterdir()] == ["wsj"]
+
+
+def test_other_data_than_those_that_are_prepared(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told before torch is asked for, and no data set is left out for it."""
+    monkeypatch.delattr("rankspace.cli.experiment.device_name")
+    dataset("craft", raw(Path("raw")), Path("out/data"), 0)
+    Path("raw/trees/craft.dev.mrg").write_text("( (S (NN dog)) )")
+    assert command("experiment", "pcfg-table1", "--data", "raw", "-o", "out") == (
+        2,
+        "",
+        "error: experiment: out/data/craft: was prepared from other files than trees/craft.dev.mrg in raw; leave out "
+        "--data to go on with it, remove it and the runs on it, or give another --output.\n",
+    )
 
 
 def test_data_sets_by_name(command: Run) -> None:

@@ -9,7 +9,7 @@ from experiments.raw_files import raw, treebank
 from rankspace.data import Corpus
 from rankspace.errors import RankspaceError
 from rankspace.experiments import datasets
-from rankspace.experiments.datasets import dataset, name_of
+from rankspace.experiments.datasets import check_sources, dataset, name_of
 
 
 def sizes(name: str, folder: Path, output: Path) -> dict[str, tuple[int, bool]]:
@@ -105,6 +105,65 @@ class TestSections:
         )
 
 
+class TestOtherFiles:
+    """Data are prepared, and then --data has other files."""
+
+    @pytest.mark.parametrize(
+        ("name", "file", "place"),
+        [
+            ("craft", "trees/craft.dev.mrg", "craft"),
+            ("ptb-text", "lm/ptb/ptb.test.txt", "ptb-text"),
+            ("ptb", "lm/ptb/ptb.train.txt", "ptb-text"),
+            ("ptb", "trees/nltk_ptb_sample.mrg", "ptb"),
+        ],
+    )
+    def test_are_refused(self, tmp_path: Path, name: str, file: str, place: str) -> None:
+        folder = raw(tmp_path / "raw")
+        dataset(name, folder, tmp_path / "out", 0)
+        check_sources(name, folder, tmp_path / "out")
+        changed = folder / file
+        changed.write_text(changed.read_text().replace("dog", "cow"))
+        with pytest.raises(RankspaceError) as error:
+            check_sources(name, folder, tmp_path / "out")
+        assert str(error.value) == (
+            f"experiment: {tmp_path / 'out' / place}: was prepared from other files than {file} in {folder}; leave out "
+            f"--data to go on with it, remove it and the runs on it, or give another --output."
+        )
+
+    def test_of_the_treebank_are_refused(self, tmp_path: Path) -> None:
+        folder = treebank(tmp_path / "wsj", *range(2, 24))
+        dataset("wsj", folder, tmp_path / "out", 0)
+        check_sources("wsj", folder, tmp_path / "out")
+        next(folder.rglob("wsj_2301.mrg")).write_text("( (S (NN dog)) )")
+        with pytest.raises(RankspaceError, match=r"was prepared from other files than wsj, section 23 in "):
+            check_sources("wsj", folder, tmp_path / "out")
+
+    def test_of_another_split_are_refused(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        one, other = folder / datasets.TREES[0], folder / datasets.TREES[1]
+        one.write_text(one.read_text() * 2)
+        dataset("craft", folder, tmp_path / "out", 0)
+        texts = one.read_text(), other.read_text()
+        other.write_text(texts[0])
+        one.write_text(texts[1])
+        with pytest.raises(RankspaceError, match=r"than trees/craft\.train\.mrg, trees/craft\.dev\.mrg in "):
+            check_sources("craft", folder, tmp_path / "out")
+
+    def test_that_are_missing_are_not_needed(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        dataset("craft", folder, tmp_path / "out", 0)
+        (folder / datasets.TREES[0]).unlink()
+        assert name_of("craft", folder, tmp_path / "out") == "craft"
+        check_sources("craft", folder, tmp_path / "out")
+
+    def test_that_make_another_data_set_come_before_what_is_prepared(self, tmp_path: Path) -> None:
+        folder, sections = raw(tmp_path / "raw"), treebank(tmp_path / "wsj", *range(2, 24))
+        dataset("ptb", folder, tmp_path / "out", 0)
+        assert name_of("ptb", sections, tmp_path / "out") == "wsj"
+        dataset("wsj", sections, tmp_path / "out", 0)
+        assert name_of("ptb", folder, tmp_path / "out") == "ptb"
+
+
 class TestWhatIsMissing:
     def test_some_files(self, tmp_path: Path) -> None:
         folder = raw(tmp_path / "raw")
@@ -134,6 +193,11 @@ class TestWhatIsMissing:
         assert str(error.value) == (
             f"experiment: {tmp_path / 'no'}: there is no such folder; give that of the raw files."
         )
+
+    def test_the_folder_of_what_is_prepared(self, tmp_path: Path) -> None:
+        dataset("craft", raw(tmp_path / "raw"), tmp_path / "out", 0)
+        with pytest.raises(RankspaceError, match="there is no such folder; give that of the raw files"):
+            name_of("craft", tmp_path / "no", tmp_path / "out")
 
     def test_everything_is_synthetic_without_a_folder(self, tmp_path: Path) -> None:
         assert name_of("ptb", None, tmp_path) == "synthetic"

@@ -9,7 +9,7 @@ craft-text  the same with <eos>, for chains
 synthetic   in place of any of them where there is no folder; with the splits of ptb
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 
 from rankspace.data import PRESETS, Corpus, Gold, PreparedData, find_sources, load_prepared, prepare, save_prepared
 from rankspace.data.preparation import make_card
+from rankspace.data.prepared import load_card, sha256
 from rankspace.data.sources import SECTIONS, treebank_sections
 from rankspace.errors import RankspaceError
 from rankspace.training.data_source import SYNTHETIC, load_data
@@ -44,25 +45,53 @@ class Dataset(NamedTuple):
 def name_of(wanted: str, folder: Path | None, prepared: Path) -> str:
     """What there is for the data that a row names: the same, wsj, or synthetic.
 
-    Folders in `prepared` come before raw files. Raises RankspaceError, naming what is missing.
+    Without raw files it is what is prepared. Raises RankspaceError, naming what is missing.
     """
     names = (WSJ, PTB) if wanted == PTB else (wanted,)
-    if made := next((name for name in names if (prepared / name).exists()), None):
-        return made
+    made = next((name for name in names if (prepared / name).exists()), None)
     if folder is None:
-        return SYNTHETIC
+        return made or SYNTHETIC
     if not folder.is_dir():
         raise RankspaceError(f"experiment: {folder}: there is no such folder; give that of the raw files.")
     if wanted == PTB and _has_sections(folder):
         return WSJ
-    if missing := [file for file in FILES[wanted] if _place(folder, file) is None]:
+    missing = [file for file in FILES[wanted] if _place(folder, file) is None]
+    if missing and made is None:
         are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         sections = " give a folder of sections 02 to 23 of the treebank," if wanted == PTB else ""
         raise RankspaceError(
             f"experiment: {folder}: {wanted} needs {', '.join(missing)}, which {are} not there; add {them},{sections} "
             f"or leave out --data for synthetic sentences."
         )
-    return wanted
+    return made if missing and made else wanted
+
+
+def check_sources(name: str, folder: Path, prepared: Path) -> None:
+    """Raises RankspaceError if data by the name that `name_of` gave them were prepared from other files than those of
+    their names in a folder of raw files."""
+    for place in [prepared / each for each in ((PTB_TEXT, PTB) if name == PTB else (name,))]:
+        if place.exists() and (others := _others(place, folder)):
+            raise RankspaceError(
+                f"experiment: {place}: was prepared from other files than {', '.join(others)} in {folder}; leave out "
+                f"--data to go on with it, remove it and the runs on it, or give another --output."
+            )
+
+
+def _others(place: Path, folder: Path) -> list[str]:
+    """Raw files of a folder that are not those that prepared data were made from."""
+    made_from = {(source["split"], source["sha256"]) for source in load_card(place)["sources"]}
+    return [source for source, *found in _raw(place.name, folder) if tuple(found) not in made_from]
+
+
+def _raw(name: str, folder: Path) -> Iterator[tuple[str, str | None, str]]:
+    """What a folder has of a data set: the name, split and hash of each source; a file with a table has no split."""
+    if name == WSJ:
+        for source in treebank_sections(folder):
+            yield source.name, source.split, sha256(source.files)
+        return
+    for split, file in zip((*SPLITS, None), FILES[name], strict=False):  # a table of splits has no hash on the card
+        if (path := _place(folder, file)) is not None:
+            yield file, split, sha256([path])
 
 
 def _has_sections(folder: Path) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankspace.errors import RankspaceError
-from rankspace.experiments.datasets import NAMES, name_of
+from rankspace.experiments.datasets import NAMES, check_sources, name_of
 from rankspace.experiments.tables import Row, Table, load_table
 from rankspace.experiments.toy import toy_row
 from rankspace.training import RunDirectory
@@ -79,10 +79,13 @@ def plan(request: Request) -> Plan:
     """The jobs of a request: data sets one after the other, their rows in the order of the table, then seeds.
 
     A data set that is not there is left out if there is another and none is asked for by name. Raises RankspaceError
-    otherwise, and for rows and data sets that do not exist.
+    otherwise, for rows and data sets that do not exist, and for data that were prepared from other raw files.
     """
     rows = request.table().chosen(list(request.rows))
     names, left_out = _names(request, list(dict.fromkeys(data for row in rows for data in row.data)))
+    if request.folder is not None and not request.quick:
+        for name in names.values():
+            check_sources(name, request.folder, request.prepared)
     jobs: dict[Path, Job] = {}
     for each, name in names.items():
         for row in rows:
