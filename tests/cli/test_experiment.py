@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,6 +55,17 @@ def test_how_many_runs_are_done(command: Run) -> None:
     }
     found = json.loads(command("experiment", "hmm-table3", "--list", "--json", "--quick", "-o", "out").result)
     assert {row["name"]: (row["done"], row["failed"]) for row in found["hmm-table3"]}["states-14-recipe"] == (0, 1)
+
+
+def test_copies_of_runs_are_no_runs(command: Run) -> None:
+    command(*QUICK, "--rows", "states-12", "--quiet")
+    run = Path("out/quick/hmm-table3/synthetic/states-12/seed-1")
+    for name in ("seed-1.bak", "seed-abc", "seed-01", "seed-"):
+        shutil.copytree(run, run.with_name(name))
+    found = json.loads(command("experiment", "hmm-table3", "--list", "--json", "--quick", "-o", "out").result)
+    assert {row["name"]: row["done"] for row in found["hmm-table3"]}["states-12"] == 1
+    [row] = json.loads(command(*QUICK, "--rows", "states-12", "--quiet", "--json").result)["rows"]
+    assert [each["seed"] for each in row["runs"]] == [1]
 
 
 def test_the_rows_of_a_table(command: Run) -> None:

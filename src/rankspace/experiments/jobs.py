@@ -1,5 +1,6 @@
 """Which runs a request asks for, and how far each of them is, by what its folder says."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from rankspace.training.run_directory import is_run, seed_folder
 
 ENTRY = "experiment"  # of the card of a run that is done: its scores, or why it failed
 SHARING = "sharing"  # of the card: how many runs had the device at the same time
+SEED = re.compile("seed-(0|[1-9][0-9]*)")  # as `seed_folder` writes it
 QUICK, PREPARED = "quick", "data"  # folders of the output
 
 
@@ -143,6 +145,11 @@ def begun(request: Request) -> list[Job]:
     for data in NAMES:
         for row in request.table().rows:
             place = row_folder(request, row, data)
-            seeds = [int(path.name.removeprefix("seed-")) for path in place.glob("seed-*") if is_run(path)]
-            jobs += [Job(row, data, seed, seed_folder(place, seed)) for seed in sorted(seeds)]
+            jobs += [Job(row, data, seed, seed_folder(place, seed)) for seed in _seeds(place)]
     return jobs
+
+
+def _seeds(place: Path) -> list[int]:
+    """Of the runs in the folder of a row; a copy such as seed-1.bak is none."""
+    names = (SEED.fullmatch(path.name) for path in place.glob("seed-*") if is_run(path))
+    return sorted(int(name[1]) for name in names if name)
