@@ -130,6 +130,20 @@ def test_a_signal_stops_and_saves_all(tmp_path: Path) -> None:
     assert run_table(asked, workers=2).is_complete
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 0.5])
+def test_ctrl_c_while_a_process_begins(seconds: float, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is importing, which takes longer, and ends without a word."""
+    asked = request(tmp_path)
+    job = plan(asked).jobs[0]
+    run = side_by_side._Run.start(job, side_by_side.Orders(asked, "cpu", time.time() + 60, False, 1))
+    time.sleep(seconds)
+    run.signal(signal.SIGINT)
+    assert isinstance(run.outcome(), RankspaceError)
+    assert (run.process.exitcode, capfd.readouterr().err) == (-signal.SIGINT, "")
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def test_after_the_time_nothing_begins(tmp_path: Path) -> None:
     asked = three_runs(tmp_path)
     found = run_table(asked, workers=2, minutes=1e-6)

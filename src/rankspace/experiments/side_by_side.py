@@ -11,9 +11,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from multiprocessing import connection
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, resource_tracker
 from typing import Any, NamedTuple
 
 from rankspace.errors import RankspaceError
@@ -83,7 +83,8 @@ class _Run(NamedTuple):
         spawn = multiprocessing.get_context("spawn")  # neither threads of torch nor a GPU survive a fork
         results, told = spawn.Pipe(duplex=False)
         process = spawn.Process(target=_run, args=(job, orders, told), name=job.title, daemon=True)
-        process.start()
+        with _without_ctrl_c():
+            process.start()
         told.close()
         return cls(process, results)
 
@@ -104,10 +105,32 @@ class _Run(NamedTuple):
         return found
 
 
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """SIGINT waits, also in a process that is started within, where Python would print what it was importing."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it, as the first process does, would let SIGINT through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_at_ctrl_c() -> None:
+    """From here on SIGINT ends the process as SIGTERM does, at once and without a word, but where it trains."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
 def _run(job: Job, orders: Orders, told: Any) -> None:
     """In a process of its own, and a group of its own: a terminal signals the one that passes signals on."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()
+    _end_at_ctrl_c()
     threading.Thread(target=_stop_without_parent, daemon=True).start()
     from rankspace.experiments.runner import Runner
 
