@@ -57,6 +57,21 @@ def test_how_many_runs_are_done(command: Run) -> None:
     assert {row["name"]: (row["done"], row["failed"]) for row in found["hmm-table3"]}["states-14-recipe"] == (0, 1)
 
 
+def test_that_sentences_are_synthetic_is_told_before_the_first_run(
+    command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankspace.experiments.runner.Runner.run", lambda self, job, minutes: self.say(job.title))
+    asked = ("experiment", "hmm-table3", "--rows", "states-12", "--seeds", "1", "--device", "cpu", "-o", "out")
+    assert command(*asked).err.splitlines() == [
+        "synthetic sentences of the package, for there were no data; figures mean nothing beside the paper's; give "
+        "--data for those of the table",
+        "states-12 on synthetic, seed 1",
+        "0 of 1 runs are done; go on with the same command",
+    ]
+    assert command(*asked, "--quiet").err == ""
+    assert command(*asked, "--quick").err.splitlines()[0] == "states-12 on synthetic, seed 1"
+
+
 def test_copies_of_runs_are_no_runs(command: Run) -> None:
     command(*QUICK, "--rows", "states-12", "--quiet")
     run = Path("out/quick/hmm-table3/synthetic/states-12/seed-1")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from rankspace.errors import NotEnoughMemoryError, RankspaceError, is_lack_of_memory
-from rankspace.experiments.datasets import Dataset, dataset
+from rankspace.experiments.datasets import SYNTHETIC_NOTE, Dataset, dataset
 from rankspace.experiments.jobs import ENTRY, SHARING, Job, Request, plan
 from rankspace.experiments.record import write_record
 from rankspace.experiments.scores import measured
@@ -18,7 +18,7 @@ from rankspace.experiments.side_by_side import Orders, run_side_by_side
 from rankspace.experiments.toy import NUM_SENTENCES
 from rankspace.training import Config, RunDirectory, train
 from rankspace.training.config import config_from_text
-from rankspace.training.data_source import DEFAULT_SIZE
+from rankspace.training.data_source import DEFAULT_SIZE, SYNTHETIC
 from rankspace.training.interruption import TimeUpError
 from rankspace.training.progress import Display, Quiet
 from rankspace.training.run_directory import CHECKPOINTS, CONFIG, is_run
@@ -58,6 +58,8 @@ def run_table(
     for line in left_out:
         say(f"left out: {line.removeprefix('experiment: ')}")
     waiting = [job for job in jobs if job.entry is None]
+    if not request.quick and any(job.data == SYNTHETIC for job in waiting):
+        say(f"{SYNTHETIC_NOTE}; give --data for those of the table")
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs are done already")
     runner, together = Runner(request, device, display, say), min(workers, len(waiting))
