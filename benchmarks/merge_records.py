@@ -15,6 +15,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rankspace.errors import RankspaceError
 from rankspace.experiments import load_table
 from rankspace.experiments.record import complete, options_of_row, row_entry
 from rankspace.experiments.tables import Table
@@ -82,6 +83,19 @@ def _runs(one: list[Record], other: list[Record]) -> list[Record]:
     return [found[seed] for seed in sorted(found)]
 
 
+def read(path: Path) -> Record:
+    """Raises SystemExit for what is no record."""
+    try:
+        found: Record = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SystemExit(f"{path}: cannot be read ({error.strerror}); give records of rankspace experiment.") from None
+    except ValueError:
+        raise SystemExit(f"{path}: is damaged (no JSON); leave it out, or make it again.") from None
+    if not isinstance(found, dict) or not found.keys() >= {"table", "quick", "rows"}:
+        raise SystemExit(f"{path}: is no record of rankspace experiment; leave it out.")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
@@ -89,8 +103,7 @@ def main() -> None:
     parser.add_argument("--lent", type=Path, nargs="+", default=[])
     parser.add_argument("--note")
     given = parser.parse_args()
-    read = [[json.loads(path.read_text(encoding="utf-8")) for path in paths] for paths in (given.records, given.lent)]
-    found = merged(*read)
+    found = merged([read(path) for path in given.records], [read(path) for path in given.lent])
     if given.note is not None:
         found["note"] = given.note
     with whole_file(given.output) as file:
@@ -98,4 +111,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RankspaceError as error:
+        raise SystemExit(str(error)) from None

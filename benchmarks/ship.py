@@ -155,13 +155,24 @@ def with_passage(text: str) -> str:
     return pages.with_blocks(text, {"shipped": (f"{TABLE}/card", passage)}, FOLDER)
 
 
+def nothing_in(output: Path) -> str:
+    """Why no model was made of a folder, and the remedy."""
+    make = f"make one with rankspace experiment {TABLE} --data DIR -o {output}"
+    if not output.is_dir():
+        return f"{output}: there is no such folder; {make}."
+    return f"{output}: has no run of {TABLE} that was evaluated; {make}."
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, help="the folder that `rankspace experiment` wrote")
     parser.add_argument("--to", type=Path, default=FOLDER, help="where the models go (default: into the package)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where to measure")
     given = parser.parse_args()
-    for made in ship(Request(TABLE, given.output), given.to, given.device):
+    folders = ship(Request(TABLE, given.output), given.to, given.device)
+    if not folders:
+        raise SystemExit(nothing_in(given.output))
+    for made in folders:
         size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
         print(f"{made}: {size / 1e6:.2f} MB")
     README.write_text(with_passage(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -34,6 +34,23 @@ def test_what_the_readme_says_is_what_the_models_do(script: dict[str, Any]) -> N
     assert "rankspace parse --model craft-small" in text
 
 
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [("no", "there is no such folder"), (".", "has no run of craft-small that was evaluated")],
+)
+def test_a_folder_without_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: dict[str, Any], folder: str, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["ship.py", folder, "--to", "models"])
+    with pytest.raises(SystemExit) as caught:
+        script["main"]()
+    assert caught.value.code == (
+        f"{folder}: {problem}; make one with rankspace experiment craft-small --data DIR -o {folder}."
+    )
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_best_run_of_each_row_is_stored(script: dict[str, Any], tmp_path: Path) -> None:
     asked = request(tmp_path / "out")
     run_table(asked)

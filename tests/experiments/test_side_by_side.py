@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from rankspace.errors import NotEnoughMemoryError, RankspaceError
-from rankspace.experiments import load_table, side_by_side
+from rankspace.experiments import load_table, side_by_side, table_names
 from rankspace.experiments.jobs import Request, plan
 from rankspace.experiments.record import options_of_row
 from rankspace.experiments.runner import Runner, run_table
@@ -233,3 +233,27 @@ class TestUnitingRecords:
         with pytest.raises(SystemExit) as caught:
             self.merged({"table": "hmm-table3"}, {"table": "hmm-table2"})
         assert str(caught.value) == "these are records of several tables: hmm-table2, hmm-table3; give those of one."
+
+    @pytest.mark.parametrize(
+        ("contents", "message"),
+        [
+            (None, "one.json: cannot be read (No such file or directory); give records of rankspace experiment."),
+            ("{", "one.json: is damaged (no JSON); leave it out, or make it again."),
+            ('{"table": "hmm-table3"}', "one.json: is no record of rankspace experiment; leave it out."),
+            (
+                '{"table": "gone", "quick": false, "rows": [], "data": {}, "note": ""}',
+                f"experiment: there is no table 'gone'; there are {', '.join(table_names())}.",
+            ),
+        ],
+    )
+    def test_files_that_are_no_records(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contents: str | None, message: str
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        if contents is not None:
+            Path("one.json").write_text(contents)
+        monkeypatch.setattr("sys.argv", ["merge_records.py", "out.json", "one.json"])
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(str(ROOT / "benchmarks" / "merge_records.py"), run_name="__main__")
+        assert caught.value.code == message
+        assert not Path("out.json").exists()
