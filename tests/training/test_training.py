@@ -1,5 +1,6 @@
 """The loop: it learns, counts, stops and keeps what it should; steps are held against simpler ways to make them."""
 
+import io
 import itertools
 import json
 import math
@@ -27,7 +28,7 @@ from rankspace.training.loop import Trainer
 from rankspace.training.machine import decided_precision, enough_memory
 from rankspace.training.optimisers import Schedule
 from rankspace.training.processes import Processes
-from rankspace.training.progress import Quiet
+from rankspace.training.progress import Lines, Quiet
 from rankspace.training.runs import build_model
 from rankspace.training.standing import Progress
 from rankspace.training.step import GradientStep, Task, nothing
@@ -256,6 +257,27 @@ def test_learning_rates() -> None:
     assert rates(schedule__warm_up=3) == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert rates(schedule__name="cosine") == pytest.approx([1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0])
     assert rates(schedule__name="cosine", schedule__lowest=0.2)[-1] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("changes", "bound"),
+    [
+        ({"run__max_steps": 2}, "0.0015"),
+        ({"run__epochs": 1}, "0.0036"),
+        ({"batches__accumulate": 2, "run__epochs": 3}, "0.0065"),
+        ({"run__epochs": 3}, None),
+    ],
+)
+def test_a_warm_up_that_is_longer_than_the_run_is_told_once(
+    tmp_path: Path, changes: dict[str, Any], bound: str | None
+) -> None:
+    lines = io.StringIO()
+    for _ in range(2):
+        given = config(CHAIN, schedule__warm_up=14, **changes)
+        num_steps = trained(tmp_path / "run", given, resume=True, display=Lines(lines)).results["steps"]
+    text = f"schedule.warm_up is 14 steps and the run has {num_steps}: the learning rate stays below {bound} of 0.01"
+    told = [line for line in lines.getvalue().splitlines() if "warm_up" in line]
+    assert told == ([f"{text}; give fewer"] if bound else [])
 
 
 def test_plateaus() -> None:

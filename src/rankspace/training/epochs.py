@@ -81,6 +81,16 @@ class Epochs:
     def num_steps(self, batches: Batches) -> int:
         return -(-len(batches) // self.config.batches.accumulate)
 
+    def num_steps_of_run(self, most: int) -> int:
+        """Steps of all epochs. Counting plans each epoch, and ends at `most`."""
+        run, num = self.config.run, 0
+        most = min(most, run.max_steps or most)
+        for epoch in range(run.epochs):
+            if num >= most:
+                break
+            num += self.num_steps(self.batches(epoch))
+        return min(num, most)
+
     def steps(self, batches: Batches) -> "Steps":
         """The shares of each step that is still to come."""
         return Steps(self, batches)

@@ -211,7 +211,23 @@ def _kept(trainer: Trainer, run: RunDirectory | None, config: Config, display: D
     if trainer.progress.step:
         is_done = run is not None and trainer.is_finished and run.card["results"].get("finished")
         display.say(_finished(trainer) if is_done else f"going on from step {trainer.progress.step}")
+    elif warning := _warm_up_beyond_the_end(trainer):
+        display.say(warning)
     return trainer
+
+
+def _warm_up_beyond_the_end(trainer: Trainer) -> str | None:
+    """That the learning rate will never get to its value; the bound on it is rounded up to two digits."""
+    warm_up, rate = trainer.config.schedule.warm_up, trainer.config.optimiser.learning_rate
+    num_steps = trainer.epochs.num_steps_of_run(warm_up)
+    if not 0 < num_steps < warm_up:
+        return None
+    bound = rate * num_steps / warm_up
+    unit = 10.0 ** (math.floor(math.log10(bound)) - 1)
+    return (
+        f"schedule.warm_up is {warm_up} steps and the run has {num_steps}: the learning rate stays below "
+        f"{math.ceil(bound / unit) * unit:.2g} of {rate:g}; give fewer"
+    )
 
 
 def _finished(trainer: Trainer) -> str:
