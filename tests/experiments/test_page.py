@@ -102,6 +102,28 @@ class TestWhatIsTyped:
         for peer in load_table("pcfg-table1").peers:
             assert peer["about"].endswith(f"where the text has {words:.0f}")
 
+    def test_small_grammars(self, page: dict[str, Any]) -> None:
+        """How symbols begin decides; averaged weights have a lower perplexity; all else is within what seeds differ."""
+        rows = {row["name"]: row for row in page["of_table"]("pcfg-recipe")["rows"]}
+        found = {name: row["statistics"]["splits"]["test"] for name, row in rows.items()}
+        right = rows["base"]["runs"][0]["scores"]["test"]["bounds"]["right_branching"]["s_f1"]
+        xavier, base = {"xavier", "xavier-rectified"}, found["base"]
+        assert all(found[name]["s_f1"]["mean"] < right for name in xavier)
+        others = [found[name] for name in found.keys() - xavier]
+        assert all(
+            min(found[name]["perplexity"]["mean"] for name in xavier) > each["perplexity"]["worst"] for each in others
+        )
+        differ = max(each["s_f1"]["best"] - each["s_f1"]["worst"] for each in others)
+        kept = [found[name] for name in found.keys() - xavier - {"simple"}]
+        assert all(abs(each["s_f1"]["mean"] - base["s_f1"]["mean"]) <= differ for each in kept)
+        for measure, better in (("perplexity", "average"), ("perplexity", "simple")):
+            pairs = zip(rows[better]["runs"], rows["base"]["runs"], strict=False)
+            assert all(
+                one["scores"]["held-out"][measure] < other["scores"]["held-out"][measure] for one, other in pairs
+            )
+        assert found["simple"]["s_f1"]["mean"] < base["s_f1"]["worst"]
+        assert found["dropout-30"]["perplexity"]["mean"] > base["perplexity"]["mean"]
+
     def test_precisions(self, page: dict[str, Any]) -> None:
         """Perplexity is no higher in the faster precision; S-F1 differs by less than seeds do."""
         rows = {row["name"]: row["statistics"]["splits"] for row in page["of_table"]("precision")["rows"]}
