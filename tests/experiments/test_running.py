@@ -255,3 +255,85 @@ class TestRealData:
     def test_no_data_set_at_all(self, tmp_path: Path) -> None:
         with pytest.raises(RankspaceError, match=r"ptb-text needs lm/ptb/ptb\.train\.txt, "):
             run_table(request(tmp_path / "out", "hmm-table3", folder=tmp_path, quick=False))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An output with a run that was stopped."""
+    output = tmp_path_factory.mktemp("stopped")
+    run_table(request(output, "hmm-table3", "states-12"), minutes=1e-9)
+    return output
+
+
+class TestDamage:
+    """Told with the remedy that fits: the folder is removed, and the same command makes it again."""
+
+    def told(self, asked: Request) -> str:
+        with pytest.raises(RankspaceError) as error:
+            run_table(asked)
+        return str(error.value)
+
+    @pytest.mark.parametrize(
+        ("file", "problem"),
+        [
+            ("card.json", ": is no run: it has no card.json"),
+            ("config.toml", "/config.toml: is missing"),
+            ("metrics.jsonl", "/metrics.jsonl: is missing"),
+            ("checkpoints", "/checkpoints/last: is no checkpoint: it has no state.json"),
+        ],
+    )
+    def test_what_a_run_lacks(self, stopped: Path, tmp_path: Path, file: str, problem: str) -> None:
+        shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+        asked = request(tmp_path, "hmm-table3", "states-12")
+        [job] = plan(asked).jobs
+        part = job.folder / file
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
+        assert self.told(asked) == f"{job.folder}{problem}; remove {job.folder} and run the same command again."
+        shutil.rmtree(job.folder)
+        assert run_table(asked, minutes=1e-9).num_jobs == 1
+
+    @pytest.mark.parametrize(
+        ("file", "problem"),
+        [
+            ("checkpoints/last/model.safetensors", "is truncated or changed: its hash is not that of state.json"),
+            ("config.toml", "is no TOML (Invalid value (at end of document))"),
+            ("card.json", "is damaged (no JSON)"),
+        ],
+    )
+    def test_what_is_truncated(self, stopped: Path, tmp_path: Path, file: str, problem: str) -> None:
+        shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+        asked = request(tmp_path, "hmm-table3", "states-12")
+        [job] = plan(asked).jobs
+        shutil.rmtree(job.folder / "checkpoints/previous", ignore_errors=True)
+        (job.folder / file).write_text("a = [")
+        assert self.told(asked) == (
+            f"{job.folder / file}: {problem}; remove {job.folder} and run the same command again."
+        )
+
+    def test_a_run_of_another_version_is_kept(self, stopped: Path, tmp_path: Path) -> None:
+        shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+        asked = request(tmp_path, "hmm-table3", "states-12")
+        file = plan(asked).jobs[0].folder / "card.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "version": 2}))
+        text = "has version 2, but this rankspace reads 1; use the rankspace that wrote it."
+        assert self.told(asked) == f"{file}: {text}"
+
+    @pytest.mark.parametrize("with_data", [False, True])
+    def test_prepared_data(self, tmp_path: Path, with_data: bool) -> None:
+        folder = raw(tmp_path / "raw")
+        asked = request(tmp_path / "out", "hmm-table3", "states-12", folder=folder if with_data else None, quick=False)
+        dataset("ptb-text", folder, asked.prepared, 0)
+        place = asked.prepared / "ptb-text"
+        remedy = f"remove {place} and run the same command again{'' if with_data else ', with --data'}."
+        (place / "train.safetensors").write_bytes(b"")
+        assert self.told(asked) == (
+            f"{place / 'train.safetensors'}: is truncated or changed: its hash is not that of the card; {remedy}"
+        )
+        (place / "card.json").write_text("{")
+        assert self.told(asked) == f"{place / 'card.json'}: is damaged (no JSON); {remedy}"
+
+    def test_raw_files_are_not_removed(self, tmp_path: Path) -> None:
+        folder = raw(tmp_path / "raw")
+        (folder / "trees/craft.dev.mrg").write_text("( (S (NN dog)")
+        asked = request(tmp_path / "out", "pcfg-table1", "n-pcfg", folder=folder, on=("craft",), quick=False)
+        assert self.told(asked).endswith("add the missing ), and indent all lines of a tree but its first.")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankspace.errors import RankspaceError
+from rankspace.experiments.damage import made_again
 from rankspace.experiments.datasets import NAMES, check_sources, name_of
 from rankspace.experiments.tables import Row, Table, load_table
 from rankspace.experiments.toy import toy_row
@@ -86,8 +87,9 @@ def plan(request: Request) -> Plan:
     rows = request.table().chosen(list(request.rows))
     names, left_out = _names(request, list(dict.fromkeys(data for row in rows for data in row.data)))
     if request.folder is not None and not request.quick:
-        for name in names.values():
-            check_sources(name, request.folder, request.prepared)
+        with made_again(*(request.prepared / each for each in NAMES)):
+            for name in names.values():
+                check_sources(name, request.folder, request.prepared)
     jobs: dict[Path, Job] = {}
     for each, name in names.items():
         for row in rows:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rankspace.experiments.damage import made_again
 from rankspace.experiments.datasets import PTB, PTB_TEXT, SYNTHETIC_NOTE, WSJ
 from rankspace.experiments.jobs import SHARING, Job, Request, begun
 from rankspace.experiments.statistics import of_runs
@@ -18,7 +19,7 @@ from rankspace.training import Config, RunDirectory
 from rankspace.training.config import config_from_text, flat
 from rankspace.training.data_source import SYNTHETIC
 from rankspace.training.machine import environment
-from rankspace.training.run_directory import FINAL, TRAINING
+from rankspace.training.run_directory import CONFIG, FINAL, TRAINING
 
 KEPT = ("step", "epoch", "elapsed", "perplexity", "f1", "corpus_f1", "num_impossible")  # of evaluations
 PENN = (PTB_TEXT, PTB, WSJ)  # the data that figures of others are of
@@ -37,8 +38,10 @@ def write_record(request: Request, device: str) -> dict[str, Any]:
 def table_record(request: Request, device: str) -> dict[str, Any]:
     """What is known of a table: every row with runs, with all its seeds and epochs, and where and when it was made."""
     table = request.table()
-    groups = groupby(begun(request), key=lambda job: (job.data, job.row.name))
-    rows = [_row(table, list(jobs)) for _, jobs in groups]
+    runs = begun(request)
+    groups = groupby(runs, key=lambda job: (job.data, job.row.name))
+    with made_again(*(job.folder for job in runs)):
+        rows = [_row(table, list(jobs)) for _, jobs in groups]
     return {
         **_heading(table),
         "quick": request.quick,
@@ -92,7 +95,7 @@ def row_entry(table: Table, row: Row, data: str, found: Mapping[str, Any]) -> di
 
 def _row(table: Table, jobs: list[Job]) -> dict[str, Any]:
     first = RunDirectory.open(jobs[0].folder)
-    config = options_of_row(config_from_text(first.config, str(first.path)))
+    config = options_of_row(config_from_text(first.config, str(first.path / CONFIG)))
     found = {"config": config, "weights": first.card["model"]["weights"], "runs": [_run(job) for job in jobs]}
     return {**row_entry(table, jobs[0].row, jobs[0].data, found), "card": first.card["data"]}
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from rankspace.errors import NotEnoughMemoryError, RankspaceError, is_lack_of_memory
-from rankspace.experiments.datasets import SYNTHETIC_NOTE, Dataset, dataset
+from rankspace.experiments.damage import made_again
+from rankspace.experiments.datasets import NAMES, SYNTHETIC_NOTE, Dataset, dataset
 from rankspace.experiments.jobs import ENTRY, SHARING, Job, Request, plan
 from rankspace.experiments.record import write_record
 from rankspace.experiments.scores import measured
@@ -104,8 +105,14 @@ class Runner:
 
     def run(self, job: Job, minutes: float) -> None:
         """Trains and scores. Raises what `train` raises but for failures, which the card tells of."""
-        found, splits = self.read(job.data), self.request.table().splits
+        found = self.read(job.data)
         self.say(job.title)
+        with made_again(job.folder):
+            _end(job, self._entry(job, found, minutes))
+        _free()
+
+    def _entry(self, job: Job, found: Dataset, minutes: float) -> dict[str, Any]:
+        """Scores, or why the run failed."""
         try:
             train(
                 self._config(job, found),
@@ -116,7 +123,7 @@ class Runner:
                 data=found.data,
                 minutes=minutes,
             )
-            entry: dict[str, Any] = {"scores": measured(job.folder, found.data, splits, self.device)}
+            return {"scores": measured(job.folder, found.data, self.request.table().splits, self.device)}
         except (NumbersError, NotEnoughMemoryError, MemoryError, RuntimeError) as error:
             if not job.folder.exists() or not (isinstance(error, NumbersError) or is_lack_of_memory(error)):
                 raise
@@ -125,12 +132,11 @@ class Runner:
                 raise RankspaceError(
                     f"experiment: {job.title}: not enough memory {others}; give fewer --jobs."
                 ) from error
-            entry = {"failed": str(error).partition("\n")[0].partition("; ")[0]}
-            self.say(f"{job.title}: failed: {entry['failed']}")
+            failed = str(error).partition("\n")[0].partition("; ")[0]
+            self.say(f"{job.title}: failed: {failed}")
+            return {"failed": failed}
         finally:
             _note_sharing(job, self.sharing)
-        _end(job, entry)
-        _free()
 
     def read(self, name: str) -> Dataset:
         """The data of that name, prepared if they are not yet."""
@@ -138,7 +144,9 @@ class Runner:
             self._dataset = None
             self.say(f"reading {name}")
             size = NUM_SENTENCES if self.request.quick else DEFAULT_SIZE
-            self._dataset = dataset(name, self.request.folder, self.request.prepared, size)
+            folder, prepared = self.request.folder, self.request.prepared
+            with made_again(*(prepared / each for each in NAMES), options="" if folder else ", with --data"):
+                self._dataset = dataset(name, folder, prepared, size)
         return self._dataset
 
     def _config(self, job: Job, found: Dataset) -> Config:
