@@ -150,7 +150,34 @@ def test_infinite_perplexities_are_counted(
     monkeypatch.setattr("rankspace.experiments.runner.run_table", lambda *_: Progress(record, 2, 2))
     monkeypatch.delenv("COLUMNS")
     line = rows_of(command(*QUICK).result)[0]
-    assert re.split("  +", line.strip()) == ["states-12", "ptb-text", "2 of 2", "-", cell, "-", "-", "1.00 +- 0.00"]
+    cells = ["states-12", "ptb-text", "2 of 2", "-", cell, "-", "-", "-", "-", "1.00 +- 0.00"]
+    assert re.split("  +", line.strip()) == cells
+
+
+def test_grammars_stand_beside_right_branching_trees(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seeds of three are below; one that is under way has no scores."""
+    scores = {"perplexity": 200.0, "bounds": {"right_branching": {"s_f1": 37.456}}}
+    run = {"state": "finished", "seconds": 60, "evaluations": []}
+    runs = [{**run, "seed": 0, "state": "under way", "scores": {}}] + [
+        {**run, "seed": n, "scores": {"test": {**scores, "s_f1": s_f1}}} for n, s_f1 in enumerate((30, 50, 37), start=1)
+    ]
+    row = {"name": "n-pcfg", "data": "ptb", "planned_seeds": [0, 1, 2, 3], "runs": runs}
+    record = {"rows": [{**row, "statistics": of_runs(runs, None)}]}
+    monkeypatch.setattr("rankspace.experiments.runner.run_table", lambda *_: Progress(record, 3, 4))
+    monkeypatch.delenv("COLUMNS")
+    _, heading, _, line, *_ = (re.split("  +", each.strip()) for each in command(*QUICK).result.splitlines())
+    assert dict(zip(heading, line, strict=True)) == {
+        "row": "n-pcfg",
+        "data": "ptb",
+        "seeds": "3 of 4",
+        "perplexity valid": "-",
+        "perplexity test": "200.00 +- 0.00",
+        "S-F1 valid": "-",
+        "S-F1 test": "39.00 +- 10.15",
+        "right-branching test": "37.46",
+        "collapsed test": "2",
+        "minutes": "1.00 +- 0.00",
+    }
 
 
 @pytest.mark.parametrize("there", [(2, 22, 23), range(2, 23)])

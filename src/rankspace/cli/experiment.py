@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rankspace.experiments import Row
     from rankspace.experiments.jobs import Job, Request
 
+FIGURES = ("perplexity valid", "perplexity test", "S-F1 valid", "S-F1 test", "right-branching test", "collapsed test")
+COLUMNS = ("row", "data", "seeds", *FIGURES, "minutes")
+
 
 def experiment(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A table; --list shows them.")] = None,
@@ -106,8 +109,7 @@ def _report(found: Any, request: "Request", as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json(found.record)
         return
-    columns = ["row", "data", "seeds", "valid", "test", "S-F1 valid", "S-F1 test", "minutes"]
-    print_table(columns, [_cells(row) for row in found.record["rows"]])
+    print_table(COLUMNS, [_cells(row) for row in found.record["rows"]])
     print_line("")
     print_pairs([("record", str(request.file))])
 
@@ -117,7 +119,15 @@ def _cells(row: dict[str, Any]) -> list[str]:
     figures = [_figure(row, split, figure) for figure in ("perplexity", "s_f1") for split in ("valid", "test")]
     num_seeds = len({*row["planned_seeds"], *(run["seed"] for run in row["runs"])})
     seeds = _with_failed(f"{found['num']} of {num_seeds}", found["num_failed"])
-    return [row["name"], row["data"], seeds, *figures, _spread(found["minutes"])]
+    return [row["name"], row["data"], seeds, *figures, *_beside_right_branching(row), _spread(found["minutes"])]
+
+
+def _beside_right_branching(row: dict[str, Any]) -> list[str]:
+    """S-F1 of right-branching trees of the test split, and how many seeds are below it."""
+    bounds = (run["scores"].get("test", {}).get("bounds", {}) for run in row["runs"])
+    right = next((each["right_branching"]["s_f1"] for each in bounds if each), None)
+    num_collapsed = row["statistics"]["splits"].get("test", {}).get("num_collapsed")
+    return ["-" if right is None else f"{right:.2f}", "-" if num_collapsed is None else str(num_collapsed)]
 
 
 def _figure(row: dict[str, Any], split: str, name: str) -> str:
