@@ -132,12 +132,12 @@ def _beside_right_branching(row: dict[str, Any]) -> list[str]:
 
 def _figure(row: dict[str, Any], split: str, name: str) -> str:
     """Over the seeds of a row; those with an infinite figure have no part in the mean, and are counted."""
-    figures = [run["scores"].get(split, {}).get(name) for run in row["runs"]]
-    num_infinite = sum(each is not None and not math.isfinite(float(each)) for each in figures)
-    found = row["statistics"]["splits"].get(split, {}).get(name)
-    if not num_infinite:
+    from rankspace.experiments.statistics import figure, num_infinite
+
+    found, num = figure(row, split, name), num_infinite(row, split, name)
+    if not num:
         return _spread(found)
-    return (f"{_spread(found)}, " if found else "") + f"{num_infinite} infinite"
+    return (f"{_spread(found)}, " if found else "") + f"{num} infinite"
 
 
 def _spread(found: dict[str, Any] | None) -> str:
