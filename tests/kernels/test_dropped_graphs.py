@@ -89,6 +89,28 @@ def test_a_batch_of_a_new_shape_has_the_memory_of_graphs(dropped: list[int]) -> 
     assert dropped == [3]
 
 
+class GreedyAgain(Noisy):
+    """Draws, then lacks memory once where sentences are done again."""
+
+    def __init__(self) -> None:
+        super().__init__((LOST_WORD,))
+        self.times = 1
+
+    def loss(self, words: Tensor, lengths: Any = None) -> Tensor:
+        found = super().loss(words, lengths)
+        if self.times > 0:
+            self.times -= 1
+            lacking()
+        return found
+
+
+def test_sentences_that_are_done_again_have_the_memory_of_graphs(dropped: list[int]) -> None:
+    expected = drawn(Noisy((LOST_WORD,)))
+    same(drawn(GreedyAgain()), expected)
+    assert len(dropped) == 1
+    assert dropped[0] > 0
+
+
 def test_a_batch_that_memory_does_not_hold_without_graphs_either(dropped: list[int]) -> None:
     with pytest.raises(NotEnoughMemoryError) as caught:
         taught(Greedy(times=2), [LATER, LATER, LARGER])

@@ -173,13 +173,26 @@ class CapturedStep(GradientStep):
         self._num_changes = 0
 
     def _do_again(self, share: Share, lost: Int[Tensor, "lost"]) -> None:
-        """Sentences that a graph could not do, by torch: kernels would not either. Padding is not read."""
-        lengths = tuple(share.lengths[place] for place in lost.tolist())
+        """Sentences that a graph could not do, by torch: kernels would not either. Padding is not read. They may take
+        more memory than graphs leave."""
+        lengths, counts = tuple(share.lengths[place] for place in lost.tolist()), share.counts[lost]
+        found: list[Tensor | None] = []
+
+        def work() -> None:
+            with with_options(self.model, backend="torch"):
+                losses = self._loss(share.words[lost], lengths)
+            total = torch.where(losses < math.inf, losses * counts, 0).sum()
+            slopes = torch.autograd.grad(total * share.scale, self._parameters, allow_unused=True)
+            found[:] = [losses.detach(), *slopes]
+
+        self._graphs.beside_or_alone(work)
+        losses, *slopes = found
+        assert losses is not None
         self.watch.num_again += len(lengths)
-        with with_options(self.model, backend="torch"):
-            losses = self._loss(share.words[lost], lengths)
-        total = self.watch.losses(losses, share.counts[lost], share.predictions[lost])
-        (total * share.scale).backward()
+        self.watch.losses(losses, counts, share.predictions[lost])
+        for weight, own in zip(self._parameters, slopes, strict=True):
+            if own is not None:
+                weight.grad = own if weight.grad is None else weight.grad.add_(own)
 
     def _change_weights_by_graph(self) -> None:
         """The first change makes what the optimiser remembers; the second is recorded."""
