@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rankspace.bench.measurement import interleaved
 from rankspace.bench.profiling import peak_bytes
+from rankspace.devices import is_gpu
 from rankspace.errors import RankspaceError
 
 OURS = "rankspace"
@@ -123,7 +124,7 @@ def _program(task: Task, log_prob: Callable[..., Tensor]) -> Callable[[], object
 
 def _gemm(device: torch.device) -> tuple[int, Callable[[], object]]:
     """A float32 product of square matrices, large enough for the device's full rate; run once."""
-    size = 8192 if device.type == "cuda" else 1024
+    size = 8192 if is_gpu(device) else 1024
     matrix = torch.ones(size, size, device=device)
     matrix @ matrix
     return size, lambda: matrix @ matrix

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from rankspace.devices import is_gpu
 from rankspace.inference.links import Precision, tf32
 
 Rate = Literal["fp32", "tf32", "bf16", "copy"]
@@ -22,7 +23,7 @@ Program = Callable[[], Any]
 def captured(program: Program, device: torch.device) -> Program:
     """The program as one graph, to be replayed; it runs twice before, on the stream that records it. A replay gives
     what the program gave when it was recorded: tensors, that each replay fills anew."""
-    if device.type != "cuda":
+    if not is_gpu(device):
         program()
         return program
     for _ in range(2):
@@ -42,7 +43,7 @@ def captured(program: Program, device: torch.device) -> Program:
 
 def launched(program: Program, device: torch.device) -> Any:
     """What a program gives, launch by launch, on the stream that records graphs."""
-    if device.type != "cuda":
+    if not is_gpu(device):
         return program()
     stream = _stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
@@ -65,7 +66,7 @@ def median_ms(program: Program, device: torch.device, rounds: int = 20) -> float
 
 
 def _once_ms(program: Program, device: torch.device) -> float:
-    if device.type != "cuda":
+    if not is_gpu(device):
         begin = time.perf_counter()
         program()
         return 1000 * (time.perf_counter() - begin)
@@ -81,7 +82,7 @@ class Marks:
     """Places among the launches of a device, and when it came to each. Setting one does not wait for it."""
 
     def __init__(self, device: torch.device) -> None:
-        self._on_device = device.type == "cuda"
+        self._on_device = is_gpu(device)
         self._marks: list[Any] = []
 
     def set(self) -> None:
@@ -104,21 +105,21 @@ class Marks:
 
 
 def wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.cuda.synchronize(device)
 
 
 def peak_gb(device: torch.device) -> float | None:
     """The most that tensors held at once, all that is on the device included, since a graph was last recorded or
     `forget_peak` called; None on a CPU."""
-    if device.type != "cuda":
+    if not is_gpu(device):
         return None
     torch.cuda.synchronize(device)
     return torch.cuda.max_memory_allocated(device) / 1e9
 
 
 def forget_peak(device: torch.device) -> None:
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -126,7 +127,7 @@ def forget_peak(device: torch.device) -> None:
 def release(device: torch.device) -> None:
     """Gives back what is no longer referred to."""
     gc.collect()
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
 

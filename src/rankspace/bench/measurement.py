@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rankspace import __version__
+from rankspace.devices import is_gpu
 from rankspace.training.machine import commit
 
 
@@ -42,7 +43,7 @@ def interleaved(
 
 def circumstances(device: torch.device) -> dict[str, Any]:
     """Commit, date, device and versions of a measurement."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(device) if is_gpu(device) else _processor()
     return {
         "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -74,5 +75,5 @@ def _processor() -> str:
 
 
 def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.cuda.synchronize(device)

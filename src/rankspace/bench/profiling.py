@@ -10,6 +10,8 @@ from typing import Any, Literal
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from rankspace.devices import is_gpu
+
 Phase = Literal["products", "elementwise", "sums"]  # sums of elementwise products: a part of what is elementwise
 PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 SUMS = ("aten::addcmul_",)
@@ -22,7 +24,7 @@ def peak_bytes(program: Callable[[], Any], device: torch.device) -> int:
     the resident memory of the process would depend on what the C library keeps for later. On a GPU the caching
     allocator keeps this count itself.
     """
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -40,7 +42,7 @@ def peak_bytes(program: Callable[[], Any], device: torch.device) -> int:
 
 def phase_milliseconds(program: Callable[[], Any], device: torch.device) -> dict[Phase, float]:
     """Time in matrix products, the rest of it, and in sums alone; on a GPU, the time of kernels."""
-    if device.type == "cuda":
+    if is_gpu(device):
         averages = _profile(program, [ProfilerActivity.CPU, ProfilerActivity.CUDA]).key_averages()
         times = {event.key: event.self_device_time_total / 1000 for event in averages}
         products, sums = (sum(times.get(name, 0.0) for name in names) for names in (PRODUCTS, SUMS))

@@ -80,7 +80,9 @@ def memory(device: "torch.device") -> int:
 
     import torch
 
-    if device.type == "cuda":
+    from rankspace.devices import is_gpu
+
+    if is_gpu(device):
         return torch.cuda.get_device_properties(device).total_memory
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rankspace.data.corpus import Corpus
+from rankspace.devices import is_gpu
 from rankspace.evaluation import (
     Bounds,
     ParseScores,
@@ -42,7 +43,7 @@ class Scores:
 def evaluate_model(trained: Trained, corpus: Corpus, numbers: Sequence[int], seed: int, say: Say) -> Scores:
     """Scores on sentences of a corpus whose vocabulary is the model's; `seed` is that of what is drawn at random."""
     sentences = [corpus.words(number) for number in numbers]
-    with torch.random.fork_rng([trained.device] if trained.device.type == "cuda" else []):
+    with torch.random.fork_rng([trained.device] if is_gpu(trained.device) else []):
         torch.manual_seed(seed)
         say("perplexity")
         perplexity = _perplexity(trained, sentences)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rankspace.data.batches import Batches, Plan
 from rankspace.data.corpus import Corpus
+from rankspace.devices import is_gpu
 from rankspace.errors import RankspaceError
 from rankspace.training.config import Config
 from rankspace.training.processes import Processes
@@ -128,7 +129,7 @@ class Epochs:
 
     def _sent(self, tensor: Tensor) -> Tensor:
         """On the device, without waiting for it."""
-        pinned = tensor.pin_memory() if self.processes.device.type == "cuda" else tensor
+        pinned = tensor.pin_memory() if is_gpu(self.processes.device) else tensor
         return pinned.to(self.processes.device, non_blocking=True)
 
     def _lengths_of(self, limit: int | None) -> Int64[np.ndarray, "_"]:

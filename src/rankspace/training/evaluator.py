@@ -9,6 +9,7 @@ import torch
 
 from rankspace.data.batches import Batch, Batches
 from rankspace.data.corpus import Corpus
+from rankspace.devices import is_gpu
 from rankspace.errors import RankspaceError
 from rankspace.evaluation import ParseScores, Perplexity, chain_perplexity, score, tree_perplexity
 from rankspace.models import Model
@@ -78,7 +79,7 @@ class Evaluator:
     def __call__(self, model: Model) -> Evaluated:
         begin, was_training = time.perf_counter(), model.training
         model.eval()
-        devices = [self.processes.device] if self.processes.device.type == "cuda" else []
+        devices = [self.processes.device] if is_gpu(self.processes.device) else []
         with torch.no_grad(), torch.random.fork_rng(devices):
             torch.manual_seed(SEED)
             own = [scored for batch in self._own() for scored in self._within_memory(model, batch)]

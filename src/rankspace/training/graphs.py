@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.devices import is_gpu
 from rankspace.errors import NotEnoughMemoryError, is_lack_of_memory, replaced_by
 from rankspace.training.random_state import device_state, set_device_state
 
@@ -25,7 +26,7 @@ class Graphs:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._captures = device, device.type == "cuda"
+        self._device, self._captures = device, is_gpu(device)
         self._stream: Any = torch.cuda.Stream(device) if self._captures else None
         self._pool: Any = torch.cuda.graph_pool_handle() if self._captures else None
         self._programs: dict[Hashable, Program] = {}
@@ -123,7 +124,7 @@ class Flag:
     """A number of the device as it was at a place among the launches; asking for it waits for that place alone."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._captures = device, device.type == "cuda"
+        self._device, self._captures = device, is_gpu(device)
         self._number = torch.zeros((), pin_memory=self._captures)
         self._event: Any = torch.cuda.Event() if self._captures else None
 

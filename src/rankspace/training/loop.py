@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rankspace.data.prepared import PreparedData
+from rankspace.devices import is_gpu
 from rankspace.models import Model
 from rankspace.training.captured import CapturedStep
 from rankspace.training.checkpoints import Checkpoint
@@ -275,7 +276,7 @@ def _make_step(config: Config, model: Model, processes: Processes) -> Step:
     if config.optimiser.name == "em":
         return EMStep(model, config.em, processes)
     device = processes.device
-    if device.type == "cuda" and processes.world == 1 and model.can_be_captured(device):
+    if is_gpu(device) and processes.world == 1 and model.can_be_captured(device):
         return CapturedStep(model, config.optimiser, processes)
     return GradientStep(model, config.optimiser, processes)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from rankspace import __version__
+from rankspace.devices import is_gpu
 from rankspace.distributions.memory import Work, if_known
 from rankspace.errors import NotEnoughMemoryError, lack_told
 from rankspace.inference.links import Precision
@@ -25,7 +26,7 @@ EVALUATION_LIMITS = "evaluation.max_tokens, evaluation.max_length"
 
 def environment(device: torch.device, world: int = 1) -> dict[str, Any]:
     """Versions, device and, in a source tree, the commit."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    name = torch.cuda.get_device_name(device) if is_gpu(device) else platform.machine()
     return {
         "rankspace": __version__,
         "torch": torch.__version__,
@@ -39,7 +40,7 @@ def environment(device: torch.device, world: int = 1) -> dict[str, Any]:
 
 def memory_mb(device: torch.device) -> int:
     """The most memory that was ever used: of the device, or of this process."""
-    if device.type == "cuda":
+    if is_gpu(device):
         return round(torch.cuda.max_memory_allocated(device) / 2**20)
     try:
         import resource
@@ -53,7 +54,7 @@ def decided_precision(asked: Precision | Literal["auto"], model: Model, device: 
     """What a run trains in. "auto" is the model's own where it trains by kernels on a GPU, and "highest" elsewhere."""
     if asked != "auto":
         return asked
-    return model.PRECISION if device.type == "cuda" and model.can_be_captured(device) else "highest"
+    return model.PRECISION if is_gpu(device) and model.can_be_captured(device) else "highest"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from rankspace.devices import is_gpu
 from rankspace.errors import RankspaceError
 
 Found = TypeVar("Found")
@@ -88,7 +89,7 @@ def chosen_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise RankspaceError(f"train: there is no device {name!r}; give auto, cpu or cuda.") from None
-    return _gpu(device) if device.type == "cuda" else device
+    return _gpu(device) if is_gpu(device) else device
 
 
 def _gpu(device: torch.device) -> torch.device:
@@ -110,12 +111,12 @@ def _gpu(device: torch.device) -> torch.device:
 def join_processes(device_name: str) -> Processes:
     """This process as torchrun started it: nccl among GPUs, gloo among CPUs. On its own if it was started alone."""
     device, world = chosen_device(device_name), int(os.environ.get("WORLD_SIZE", "1"))
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.cuda.set_device(device)
     if world == 1:
         return Processes(device=device)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if is_gpu(device) else "gloo")
     return Processes(dist.get_rank(), world, device)
 
 
