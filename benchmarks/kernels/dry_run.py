@@ -187,7 +187,7 @@ class _Operations(TorchDispatchMode):
 
 
 class _Stream:
-    """Also an event: nothing is there to wait for."""
+    """Nothing is there to wait for."""
 
     device = NOWHERE
 
