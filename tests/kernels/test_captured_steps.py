@@ -21,7 +21,6 @@ from rankspace.training.processes import Processes
 from rankspace.training.sections import OptimiserConfig
 from rankspace.training.step import GradientStep
 from rankspace.training.watch import NumbersError, Place, Sums, Watch
-from short_memory import lacking
 
 VOCABULARY = 9
 
@@ -376,27 +375,3 @@ def test_shapes_are_a_little_larger_and_few(batch: int, length: int) -> None:
     assert length <= words <= max(length + 1, math.ceil(length * 17 / 16))
     assert padded_shape(sentences, words) == (sentences, words)
     assert len({padded_shape(some, length) for some in range(64, 129)}) <= 5
-
-
-def test_a_batch_that_lacks_memory_late_has_changed_nothing(model: Model) -> None:
-    """Wherever it is short: what is done again is counted once."""
-    inputs = filled(share_of((4, 2, 3)), (4, 4))
-    expected, sums = added(model, inputs)
-    for weight in model.parameters():
-        weight.grad = torch.ones_like(weight)
-    watch, held = Watch(DEVICE), torch.zeros((), device=DEVICE)
-    watch.begin(Place(1, 0, 1))
-    seed, where, num_calls = torch.zeros((), dtype=torch.int64, device=DEVICE), torch.where, 0
-
-    def short(*given: Any, **named: Any) -> Any:
-        nonlocal num_calls
-        num_calls += 1
-        return where(*given, **named) if num_calls != 5 else lacking()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "where", short)
-        with pytest.raises(RuntimeError, match="out of memory"):
-            add_gradients(model, inputs, seed, watch, held)
-    add_gradients(model, inputs, seed, watch, held)
-    same(gradients(model, 1.0), expected)
-    assert watch.drain().loss == pytest.approx(sums.loss, rel=1e-6)

@@ -11,9 +11,26 @@ from torch import Tensor
 pytest.importorskip("triton", reason="needs triton")
 
 from kernels.charts import DEVICE
-from kernels.test_captured_steps import LATER, LOST, LOST_WORD, OF_NEW_SHAPE, WRONG, Noisy, share_with, taught
+from kernels.test_captured_steps import (
+    LATER,
+    LOST,
+    LOST_WORD,
+    OF_NEW_SHAPE,
+    WRONG,
+    Noisy,
+    added,
+    filled,
+    gradients,
+    share_of,
+    share_with,
+    taught,
+)
+from kernels.test_captured_steps import same as same_gradients
 from rankspace.errors import NotEnoughMemoryError
+from rankspace.models import create
+from rankspace.training.captured import add_gradients
 from rankspace.training.graphs import Graphs
+from rankspace.training.watch import Place, Watch
 from short_memory import OUT_OF_MEMORY, lacking
 
 OTHER = share_with(0, OF_NEW_SHAPE)
@@ -193,3 +210,29 @@ def test_memory_of_a_gpu_that_really_runs_out() -> None:
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, gpu)
     assert int(total) == 4
+
+
+def test_a_batch_that_lacks_memory_late_has_changed_nothing() -> None:
+    """Wherever it is short: what is done again is counted once."""
+    torch.manual_seed(0)
+    model = create("rank-pcfg", vocabulary=9, nonterminals=3, preterminals=4, rank=3, size=4).to(DEVICE)
+    inputs = filled(share_of((4, 2, 3)), (4, 4))
+    expected, sums = added(model, inputs)
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    watch, held = Watch(DEVICE), torch.zeros((), device=DEVICE)
+    watch.begin(Place(1, 0, 1))
+    seed, where, num_calls = torch.zeros((), dtype=torch.int64, device=DEVICE), torch.where, 0
+
+    def short(*given: Any, **named: Any) -> Any:
+        nonlocal num_calls
+        num_calls += 1
+        return where(*given, **named) if num_calls != 5 else lacking()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "where", short)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            add_gradients(model, inputs, seed, watch, held)
+    add_gradients(model, inputs, seed, watch, held)
+    same_gradients(gradients(model, 1.0), expected)
+    assert watch.drain().loss == pytest.approx(sums.loss, rel=1e-6)
