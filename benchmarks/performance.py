@@ -11,7 +11,7 @@ from typing import Any
 
 from rankspace.bench import pages
 from rankspace.bench.gpu_kernel_page import MISSING, charts, kernels, number, phases
-from rankspace.bench.gpu_weights import LIMIT, SHARE, WeightError, worst_of
+from rankspace.bench.gpu_weights import LIMIT, SHARE, SMALL_LIMIT, WeightError, worst_of
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -60,8 +60,8 @@ With logits times 6, `{model}` {sizes} in "highest" is off by {error:.0e}, and d
 """
 
 SMALL = """\
-Weights with less than {share:g} of the norm that are off by more than {limit:g} of their own, which does not make a row
-wrong: {found}.
+Weights with less than {share:g} of the norm that are off by more than {limit:g} of their own, which up to {small:g} does
+not make a row wrong: {found}.
 """
 
 WHOLE = """\
@@ -108,11 +108,12 @@ def peaked_text(row: dict[str, Any]) -> str:
 
 
 def small_weights(rows: list[dict[str, Any]]) -> str:
-    """What is recorded of weights that are not judged, where something is."""
+    """What is recorded of weights that are too small for the limit of others, where something is."""
     compared = [row for row in rows if "weights" in row]
-    worst = [(row, worst_of((WeightError(**each) for each in row["weights"]), judged=False)) for row in compared]
+    small = [(row, [WeightError(**each) for each in row["weights"] if each["share"] < SHARE]) for row in compared]
+    worst = [(row, worst_of(some) or worst_of(some, judged=False)) for row, some in small]
     far = [f"`{row['name']}`: `{each.name}` {each.error:.0e}" for row, each in worst if each and each.error > LIMIT]
-    return SMALL.format(share=SHARE, limit=LIMIT, found="; ".join(far) or "none") if compared else ""
+    return SMALL.format(share=SHARE, limit=LIMIT, small=SMALL_LIMIT, found="; ".join(far) or "none") if compared else ""
 
 
 def worst_weight(row: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ from rankspace import devices
 from rankspace.bench.gpu_inputs import Sentences
 from rankspace.bench.gpu_rows import BATCH, ROWS, Row
 from rankspace.bench.gpu_timing import training_step
-from rankspace.bench.operations import PeakBytes
+from rankspace.bench.profiling import PeakBytes
 from rankspace.experiments import load_table, table_names
 from rankspace.inference import backends, gradient_products
 from rankspace.models import MODELS, Model, create

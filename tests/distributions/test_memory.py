@@ -13,7 +13,7 @@ import torch
 
 import rankspace
 import rankspace.distributions as distributions
-from rankspace.bench.operations import PeakBytes
+from rankspace.bench.profiling import PeakBytes
 from rankspace.distributions import HMM, HSMM, LHMM, LPCFG, PCFG, BlockHMM, RankSpaceHMM, RankSpacePCFG, SimplePCFG
 from rankspace.distributions.contract import Distribution
 from rankspace.distributions.memory import bytes_asked, is_within_memory, size_text

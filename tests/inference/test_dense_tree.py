@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankspace.bench.operations import PeakBytes
+from rankspace.bench.profiling import PeakBytes
 from rankspace.errors import RankspaceError
 from rankspace.inference.dense_tree import groups
 from rankspace.inference.dense_tree.choices import Places, division, portions, ways

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankspace.bench.operations import PeakBytes
+from rankspace.bench.profiling import PeakBytes
 from rankspace.inference.links import DenseLink, FactoredLink
 from rankspace.inference.ragged import ragged
 from rankspace.inference.tree.choosing import drawn

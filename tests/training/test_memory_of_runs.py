@@ -8,7 +8,7 @@ import torch
 
 import rankspace
 from models.cases import CASES
-from rankspace.bench.operations import PeakBytes
+from rankspace.bench.profiling import PeakBytes
 from rankspace.distributions import RankSpacePCFG, SimplePCFG
 from rankspace.distributions.memory import Work
 from rankspace.errors import NotEnoughMemoryError

@@ -1,6 +1,5 @@
 """Counting what a program does, operation by operation, in its forward and its backward pass."""
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -41,38 +40,6 @@ class _Counter(TorchDispatchMode):
             self.counts["elementwise"] += moved
             self.counts["sums"] += moved if f"aten::{func.overloadpacket.__name__}" in SUMS else 0
         return result
-
-
-class PeakBytes(TorchDispatchMode):
-    """Bytes of tensors that operations within made and that are still there: now, and the most there were at once.
-
-    What an operation holds inside is not seen. Works on any device, one without numbers ("meta") too.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.now = self.peak = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(found):
-            if isinstance(leaf, Tensor):
-                self._enter(leaf.untyped_storage())
-        return found
-
-    def _enter(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in self._known:
-            return
-        self._known.add(key)
-        self.now += size
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._leave, key, size)
-
-    def _leave(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.now -= size
 
 
 def _is_view(func: Any) -> bool:

@@ -3,12 +3,16 @@
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from rankspace.devices import is_gpu
 
@@ -79,3 +83,35 @@ def _silent_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+class PeakBytes(TorchDispatchMode):
+    """Bytes of tensors that operations within made and that are still there: now, and the most there were at once.
+
+    What an operation holds inside is not seen. Works on any device, one without numbers ("meta") too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(found):
+            if isinstance(leaf, Tensor):
+                self._enter(leaf.untyped_storage())
+        return found
+
+    def _enter(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._known:
+            return
+        self._known.add(key)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._leave, key, size)
+
+    def _leave(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.now -= size
