@@ -60,8 +60,8 @@ With logits times 6, `{model}` {sizes} in "highest" is off by {error:.0e}, and d
 """
 
 SMALL = """\
-Weights with less than {share:g} of the norm that are off by more than {limit:g} of their own, which up to {small:g} does
-not make a row wrong: {found}.
+Weights with less than {share:g} of the norm that are off by more than {limit:g} of their own, which up to {small:g}
+does not make a row wrong: {found}.
 """
 
 WHOLE = """\

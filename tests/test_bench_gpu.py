@@ -478,7 +478,7 @@ class TestPages:
             "takes **5.2 ms**",
             "20 times less time",
             "| **5.25** | 6.5 | 105 | 20 | 1.25 | 1.5 | 4.7 | 2e-03 | 1e-03 | `network.bias` 2e-02 | same bits |",
-            "than 0.5 of their own, which up to 0.9 does\nnot make a row wrong: `rank-pcfg`: `start` 8e-01;",
+            "than 0.5 of their own, which up to 0.9\ndoes not make a row wrong: `rank-pcfg`: `start` 8e-01;",
             "not timed: out of memory",
             "is off by 1e-04, and did 3 of 16 sentences again.",
             "**1.00 s**, at most 3;",
