@@ -20,7 +20,7 @@ from rankspace.inference.links import Precision, operand
 
 WORTH = 1024  # rows and columns of a result from which three tf32 products are much sooner than one in float32
 SHORT = 1024  # terms of sums for which operands may be laid one after the other: at most three of them at once
-MULTIPLE = 16  # of numbers in a row, at which products are fast
+MULTIPLE = 16  # of rows and columns at which products are fast
 MIDDLE = 4096  # terms that the matrix units sum before the sum is rounded properly: they cut off what they cannot hold
 TRUNCATED = -(2**13)  # keeps the bits of a float32 that tf32 has
 
@@ -85,7 +85,7 @@ def product_into(out: Float[Tensor, "row column"], a: Tensor, b: Tensor, precisi
 
 def aligned(num_rows: int, num_columns: int, like: Tensor) -> Float[Tensor, "row column"]:
     """A table that nothing was written to, whose rows begin at 32 bytes: products of any size find them aligned."""
-    return like.new_empty(num_rows, -(-num_columns // 16) * 16)[:, :num_columns]
+    return like.new_empty(num_rows, -(-num_columns // MULTIPLE) * MULTIPLE)[:, :num_columns]
 
 
 def _three_products(a: Float[Tensor, "row middle"], b: Float[Tensor, "middle column"]) -> Float[Tensor, "row column"]:

@@ -19,12 +19,10 @@ from rankspace.inference.tree.linear_inputs import word_scale
 from rankspace.inference.tree.triton_engine import log_z_by_kernels
 from rankspace.models.arithmetic import Arithmetic, ByKernels, ByTorch
 from rankspace.models.contract import Model
-from rankspace.models.fast_products import meeting
+from rankspace.models.fast_products import MULTIPLE, meeting
 from rankspace.models.fast_tables import conditional
 from rankspace.models.networks import initialise_matrices
 from rankspace.models.parts import surely_last
-
-MULTIPLE = 16  # of rows and columns that products are fast at
 
 
 class Table(NamedTuple):

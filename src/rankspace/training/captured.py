@@ -21,7 +21,7 @@ from rankspace.training.processes import Processes
 from rankspace.training.random_state import device_state, set_device_state
 from rankspace.training.sections import OptimiserConfig
 from rankspace.training.step import GradientStep, Task, memory_for, nothing
-from rankspace.training.watch import Place, Watch
+from rankspace.training.watch import Place, Watch, total_loss
 
 Shape = tuple[int, int]  # sentences, words of each
 CHANGE = "change"  # the name of the optimiser's graph
@@ -181,7 +181,7 @@ class CapturedStep(GradientStep):
         def work() -> None:
             with with_options(self.model, backend="torch"):
                 losses = self._loss(share.words[lost], lengths)
-            total = torch.where(losses < math.inf, losses * counts, 0).sum()
+            total = total_loss(losses, counts)
             slopes = torch.autograd.grad(total * share.scale, self._parameters, allow_unused=True)
             found[:] = [losses.detach(), *slopes]
 
@@ -257,7 +257,7 @@ def add_gradients(
     log_p, lost = model.padded_log_prob(inputs.words, inputs.lengths, seed)
     before, counted = lost.clone(), inputs.counts > 0
     losses, counts = torch.where(before, 0, -log_p), inputs.counts.where(~before, 0)
-    total = torch.where(losses < math.inf, losses * counts, 0).sum()
+    total = total_loss(losses, counts)
     weights = list(model.parameters())
     found = torch.autograd.grad(total * inputs.scale, weights, allow_unused=True)
     inputs.lost.copy_(lost & counted)

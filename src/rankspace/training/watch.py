@@ -74,7 +74,7 @@ class Watch:
     ) -> Float[Tensor, ""]:
         """The sum of the losses of a batch, impossible sentences left out; added to the sums."""
         possible = losses < math.inf
-        total = torch.where(possible, losses * counts, 0).sum()
+        total = total_loss(losses, counts)
         with torch.no_grad():
             found = losses.detach()
             least = found.min().double()
@@ -120,3 +120,8 @@ class Watch:
         found = Sums(*self.sums.tolist())
         self.sums.zero_()
         return found
+
+
+def total_loss(losses: Float[Tensor, "batch"], counts: Float[Tensor, "batch"]) -> Float[Tensor, ""]:
+    """The sum of the losses of a batch, each as often as it counts, impossible sentences left out."""
+    return torch.where(losses < math.inf, losses * counts, 0).sum()
