@@ -39,6 +39,7 @@ PRECISION_COLUMNS = ("model", "data", "perplexity, valid", "test", "S-F1, valid"
 CHOICE_COLUMNS = (
     *("model", "data", "S-F1, valid: checkpoint by S-F1", "by perplexity", "the same one"),
     *("S-F1, test: mean of seeds", "seed by S-F1, valid", "seed by held-out text"),
+    *("checkpoint by held-out text: mean of seeds", "seed and checkpoint by held-out text"),
 )
 SHIPPED_COLUMNS = (
     *("model", "is a", "perplexity, valid", "test", "S-F1, valid", "test", "right-branching, test", "epochs"),
@@ -57,11 +58,13 @@ FORMER = "runs of a former model of this name ({weights:,} weights, {weights_now
 CHOSEN = "`{}`: its first seed is the run of `{}` by which the recipe was chosen; {} without it (seeds {})."
 CHOICE = """\
 
-Choosing by perplexity, computed from the same runs: the checkpoint by that of the validation split's words, the seed by
-that of held-out text. It is not yet choosing without trees by unseen text: the words of ptb's validation split are part
-of the training text, and S-F1 of the test split is known of the checkpoints alone that S-F1 chose.
+Choosing by perplexity, from the same runs. First the checkpoint by that of the validation split's words, which of ptb
+are part of the training text; then the seed by that of held-out text, at the checkpoint that S-F1 chose.{by_text}
 
 """
+BY_TEXT = """ The last two
+columns are without trees: held-out text (of craft and wsj the validation split's words) chooses the checkpoint of each
+seed, and the seed. Runs that were made before such a checkpoint was kept have none there."""
 
 
 # Blocks.
@@ -183,11 +186,23 @@ def choice(found: dict[str, Any]) -> str:
             *(cells.number(chosen["valid"][measure]) for measure in ("s_f1", "perplexity")),
             f"{chosen['num_same']} of {chosen['num']}",
             cells.over_seeds(row, "test", "s_f1"),
-            *(f"{each['s_f1']:.1f} (seed {each['seed']})" for each in chosen["test"].values()),
+            *map(of_seed, chosen["test"].values()),
+            *(by_text_cells(chosen["by_text"]) if chosen["by_text"] else ["", ""]),
         ]
         for row, chosen in rows
     ]
-    return CHOICE + pages.markdown_table(CHOICE_COLUMNS, lines) if lines else ""
+    by_text = BY_TEXT if any(chosen["by_text"] for _, chosen in rows) else ""
+    return CHOICE.format(by_text=by_text) + pages.markdown_table(CHOICE_COLUMNS, lines) if lines else ""
+
+
+def of_seed(chosen: dict[str, Any]) -> str:
+    return f"{chosen['s_f1']:.1f} (seed {chosen['seed']})"
+
+
+def by_text_cells(chosen: dict[str, Any]) -> list[str]:
+    """S-F1 over the seeds that have a checkpoint which held-out text chose, and of the seed that it chooses."""
+    num = chosen["test"]["num"]
+    return [f"{cells.spread(chosen['test'])} ({num} seed{'s' if num > 1 else ''})", of_seed(chosen["seed"])]
 
 
 def shipped_block() -> str:

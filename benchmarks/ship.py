@@ -28,13 +28,12 @@ from rankspace.files import whole_directory
 from rankspace.training import RunDirectory
 from rankspace.training.checkpoints import Checkpoint
 from rankspace.training.config import config_from_text, config_text
-from rankspace.training.run_directory import CONFIG, METRICS, VOCABULARY
+from rankspace.training.run_directory import BEST, CONFIG, METRICS, VOCABULARY
 from rankspace.training.shipped import ENTRY, FOLDER
 
 README = Path(__file__).parents[1] / "README.md"
 TABLE = "craft-small"
 NAMES = {"pcfg": "craft-small", "hmm": "craft-small-hmm"}  # by row
-BEST = "best"
 DTYPES = (torch.float16, torch.float32)
 MOST_LOSS = 1e-3  # of perplexity, by storing
 KEPT = ("steps", "epochs", "seconds", "finished")  # of the results of training; scores are measured anew
@@ -89,10 +88,10 @@ def loss(job: Job) -> float:
 def pack(job: Job, seeds: list[int], request: Request, target: Path, device: str) -> None:
     """Stores a run in the first precision that is good enough, with its scores and its origin."""
     data = dataset(job.data, None, request.prepared, NUM_SENTENCES).data
-    whole = measured(job.folder, data, ["valid"], device)["valid"]["perplexity"]
+    whole = measured(job.folder, BEST, data, ["valid"], device)["valid"]["perplexity"]
     for dtype in DTYPES:
         store(job.folder, target, dtype)
-        scores = measured(target, data, request.table().splits, device)
+        scores = measured(target, BEST, data, request.table().splits, device)
         if scores["valid"]["perplexity"] <= whole * (1 + MOST_LOSS):
             break
     run = RunDirectory.open(target)
@@ -112,7 +111,7 @@ def store(folder: Path, target: Path, dtype: torch.dtype) -> None:
         made = RunDirectory(unfinished)
         made.update_card(**card)
         weights = {name: tensor.to(dtype) for name, tensor in best.weights.items()}
-        made.save_best(Checkpoint(weights, {"step": best.step}))
+        made.save_chosen(BEST, Checkpoint(weights, {"step": best.step}))
 
 
 def effort(found: dict[str, Any]) -> dict[str, Any]:

@@ -241,8 +241,10 @@ def test_choosing_without_trees(page: dict[str, Any]) -> None:
     for run, f1 in zip(row["runs"], ((50.0, 52.0, 51.0), (50.0, 51.0, 55.0), (0.0, 0.0, 0.0)), strict=True):
         run["evaluations"] = [{**each, "f1": found} for each, found in zip(run["evaluations"], f1, strict=True)]
     row["runs"][1]["scores"]["valid"] = {**row["runs"][1]["scores"]["valid"], "s_f1": 61.0}
+    row["runs"][1]["by_text"] = {"scores": {"test": {"s_f1": 58.0}, "held-out": {"perplexity": 150.0}}}
     text = page["tree_block"](made_up("pcfg-table1", [row]))
-    assert "| `g` | ptb | 53.5 | 53.0 | 1 of 2 | 60.0 ± 0.0 | 60.0 (seed 2) | 60.0 (seed 1) |" in text
+    assert "| `g` | ptb | 53.5 | 53.0 | 1 of 2 | 60.0 ± 0.0 | 60.0 (seed 2) | 60.0 (seed 1) | 58.0 (1 seed) |" in text
+    assert "| 58.0 (1 seed) | 58.0 (seed 2) |" in text
 
 
 def test_pictures(page: dict[str, Any], tmp_path: Path) -> None:

@@ -69,6 +69,24 @@ def test_scores_are_those_of_the_best_checkpoint(tmp_path: Path) -> None:
     assert run["scores"]["valid"]["perplexity"] == pytest.approx(chosen["perplexity"], rel=1e-6)
 
 
+def test_where_trees_choose_a_checkpoint_held_out_text_chooses_another(tmp_path: Path) -> None:
+    found = run_table(request(tmp_path, "pcfg-table1", "rank-pcfg"))
+    [run] = found.record["rows"][0]["runs"]
+    metrics = RunDirectory.open(next(tmp_path.glob("**/card.json")).parent).metrics()
+    by_text = {record["step"]: record["perplexity"] for record in metrics if record["split"] == "held-out"}
+    assert len(by_text) == len(run["evaluations"]) == 2
+    assert run["by_text"]["step"] == min(by_text, key=lambda step: by_text[step])
+    scores = run["by_text"]["scores"]
+    assert scores.keys() == run["scores"].keys()
+    assert scores["held-out"]["perplexity"] == pytest.approx(min(by_text.values()), rel=1e-6)
+    assert 0 <= scores["test"]["s_f1"] <= 100
+
+
+def test_a_chain_has_one_chosen_checkpoint(tmp_path: Path) -> None:
+    found = run_table(request(tmp_path, "hmm-table3", "states-12"))
+    assert "by_text" not in found.record["rows"][0]["runs"][0]
+
+
 def test_a_stopped_row_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     """Every call has time for one step, and for no other run after the one that it ends."""
     rows = ("best-14", "lhmm-14")

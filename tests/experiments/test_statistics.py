@@ -80,7 +80,18 @@ class TestChoosingWithoutTrees:
             "num_same": 1,
             "valid": {"s_f1": 56.0, "perplexity": 50.0},
             "test": {"s_f1": {"seed": 1, "s_f1": 1.0}, "perplexity": {"seed": 2, "s_f1": 2.0}},
+            "by_text": None,
         }
+
+    def test_checkpoints_that_held_out_text_chose(self) -> None:
+        """Seed 3 has none; of the others seed 1 has the lower perplexity there, whatever its best checkpoint has."""
+        runs = [self.run(seed, [50.0], [100.0], 90.0 - seed) for seed in (1, 2, 3)]
+        for run, f1, perplexity in zip(runs, (40.0, 44.0), (70.0, 75.0), strict=False):
+            run["by_text"] = {"scores": {"test": {"s_f1": f1}, "held-out": {"perplexity": perplexity}}}
+        found = without_trees(runs)
+        assert found is not None
+        assert found["by_text"]["seed"] == {"seed": 1, "s_f1": 40.0}
+        assert (found["by_text"]["test"]["mean"], found["by_text"]["test"]["num"]) == (42.0, 2)
 
     def test_without_held_out_text_the_validation_split_counts(self) -> None:
         runs = [self.run(1, [50.0], [100.0], None), self.run(2, [51.0], [200.0], None)]

@@ -62,7 +62,7 @@ def test_last_becomes_previous(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     for step in (1, 2, 3):
         run.save(weight(step))
-    run.save_best(weight(2))
+    run.save_chosen("best", weight(2))
     assert [run.read(name).step for name in ("last", "previous", "best")] == [3, 2, 2]
     assert run.read("last", resuming=True).resuming["m"].tolist() == [3]
     assert sorted(os.listdir(run.path / "checkpoints")) == ["best", "last", "previous"]
@@ -78,7 +78,7 @@ def test_a_kill_between_renamings_leaves_a_run(tmp_path: Path, monkeypatch: pyte
     run = made(tmp_path / "run")
     for step in (1, 2):
         run.save(weight(step))
-    run.save_best(weight(1))
+    run.save_chosen("best", weight(1))
     left = [renames]
     rename = os.rename
 
@@ -93,13 +93,13 @@ def test_a_kill_between_renamings_leaves_a_run(tmp_path: Path, monkeypatch: pyte
         run.save(weight(3))
     left[0] = min(renames, 1)
     with pytest.raises(KeyboardInterrupt):
-        run.save_best(weight(3))
+        run.save_chosen("best", weight(3))
     monkeypatch.undo()
     again = RunDirectory.open(run.path)
     assert again.read("last").step == 2
     assert again.read("best").step == 1
     again.save(weight(4))
-    again.save_best(weight(4))
+    again.save_chosen("best", weight(4))
     assert again.read("last").step == again.read("best").step == 4
 
 
@@ -228,7 +228,9 @@ def test_a_checkpoint_by_another_name(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     with pytest.raises(FormatError) as raised:
         rankspace.load(run.path, "newest")
-    assert str(raised.value) == f"{run.path}: there is no checkpoint 'newest'; there are best, last, previous."
+    assert (
+        str(raised.value) == f"{run.path}: there is no checkpoint 'newest'; there are best, held-out, last, previous."
+    )
 
 
 def test_a_checkpoint_of_another_run(tmp_path: Path) -> None:

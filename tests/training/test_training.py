@@ -316,6 +316,66 @@ def test_the_best_by_f1(tmp_path: Path) -> None:
     assert results["best"]["f1"] == max(record["f1"] for record in evaluations(tmp_path / "run"))
 
 
+RESTLESS = {"evaluation__measure": "s_f1", "evaluation__every_steps": 2, "optimiser__learning_rate": 0.3}
+
+
+def of_split(path: Path, split: str) -> dict[int, dict[str, Any]]:
+    """Evaluations while training, by step."""
+    metrics = RunDirectory.open(path).metrics()
+    return {record["step"]: record for record in metrics if record["split"] == split and not record.get("final")}
+
+
+def test_held_out_text_chooses_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    """Trees choose step 2, say, and text another; the test split of these small data stands for text."""
+    chosen = config(run__epochs=3, data__held_out="test", **RESTLESS)
+    results = trained(tmp_path / "run", chosen).results
+    text = of_split(tmp_path / "run", "test")
+    assert list(text) == list(of_split(tmp_path / "run", "valid"))
+    assert len({record["perplexity"] for record in text.values()}) > 1
+    best = min(text.values(), key=lambda record: record["perplexity"])
+    assert results["held-out"] == best
+    assert results["held-out"]["step"] != results["best"]["step"]
+    assert "f1" not in best
+    found = rankspace.load(tmp_path / "run", "held-out")
+    assert found.step == best["step"]
+    evaluator = Evaluator(data()["test"], "tree", Processes(), parse=False)
+    assert evaluator(found.model).perplexity.perplexity == best["perplexity"]
+
+
+def test_held_out_text_changes_nothing_else(tmp_path: Path) -> None:
+    for split in ("", "valid", "test", "none-such"):
+        trained(tmp_path / f"run-{split}", config(run__epochs=2, data__held_out=split, **RESTLESS))
+    for split in ("valid", "test", "none-such"):
+        assert of_split(tmp_path / f"run-{split}", "valid").keys() == of_split(tmp_path / "run-", "valid").keys()
+        for name in ("best", "last"):
+            pairs = zip(
+                weights(tmp_path / "run-", name).values(),
+                weights(tmp_path / f"run-{split}", name).values(),
+                strict=True,
+            )
+            assert all(torch.equal(one, other) for one, other in pairs)
+    by_valid = RunDirectory.open(tmp_path / "run-valid")
+    assert len(evaluations(by_valid.path)) == len(evaluations(tmp_path / "run-"))  # one evaluation for both
+    assert by_valid.card["results"]["held-out"]["perplexity"] == min(
+        record["perplexity"] for record in evaluations(by_valid.path)
+    )
+    for split in ("", "none-such"):
+        with pytest.raises(FormatError, match="has no checkpoint that held-out text chose"):
+            rankspace.load(tmp_path / f"run-{split}", "held-out")
+
+
+def test_what_held_out_text_chose_is_remembered(tmp_path: Path) -> None:
+    """A run that goes on compares with what was chosen before it stopped."""
+    chosen = config(run__epochs=3, data__held_out="test", **RESTLESS)
+    whole = trained(tmp_path / "whole", chosen).results
+    for steps in (3, 7, 0):
+        parts = trained(tmp_path / "parts", chosen.changed({"run.max_steps": steps}), resume=True).results
+    seen = of_split(tmp_path / "parts", "test").values()
+    assert parts["held-out"]["perplexity"] == min(record["perplexity"] for record in seen)
+    assert parts["held-out"]["perplexity"] <= whole["held-out"]["perplexity"]
+    assert RunDirectory.open(tmp_path / "parts").read("held-out").step == parts["held-out"]["step"]
+
+
 def measured(num_impossible: int, of_possible: float) -> Evaluated:
     perplexity = math.inf if num_impossible else of_possible
     found = Perplexity(perplexity, of_possible, 9, 9, num_impossible, 0, -1.0)

@@ -44,13 +44,13 @@ def run(chosen: Config, folder: Path) -> Outcome:
 
 def main(output: Path) -> None:
     """Writes what each process found to a file of its own."""
-    save_best = RunDirectory.save_best
+    save_chosen = RunDirectory.save_chosen
 
-    def slowly(directory: RunDirectory, checkpoint: Checkpoint) -> None:
+    def slowly(directory: RunDirectory, name: str, checkpoint: Checkpoint) -> None:
         time.sleep(0.5)
-        save_best(directory, checkpoint)
+        save_chosen(directory, name, checkpoint)
 
-    RunDirectory.save_best = slowly  # type: ignore[method-assign]
+    RunDirectory.save_chosen = slowly  # type: ignore[method-assign]
     outcomes, summary = train_seeds(seeds_config(), output / "seeds", [1, 2], run)
     for num_steps in (5, 8):
         run(resumed_config(num_steps), output / "resumed")

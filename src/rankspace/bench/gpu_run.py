@@ -24,7 +24,7 @@ Kind = Literal["evaluation", "checkpoints"]
 MADE_BY: tuple[tuple[Kind, type, str], ...] = (
     ("evaluation", Evaluator, "__call__"),
     ("checkpoints", Trainer, "save"),
-    ("checkpoints", Keeper, "save_best"),
+    ("checkpoints", Keeper, "save_chosen"),
 )
 
 

@@ -20,12 +20,12 @@ def run_info(name: Path) -> dict[str, Any]:
     """The card of a run, its configuration, its checkpoints and the number of weights of the first that is whole."""
     from rankspace.training import RunDirectory
     from rankspace.training.config import config_from_text, flat
-    from rankspace.training.run_directory import CONFIG
+    from rankspace.training.run_directory import CONFIG, NAMES
     from rankspace.training.shipped import find_run
 
     path = find_run(name)
     run = RunDirectory.open(path)
-    checkpoints = {each: _checkpoint(run, each) for each in ("best", "last", "previous") if _has(run, each)}
+    checkpoints = {each: _checkpoint(run, each) for each in NAMES if _has(run, each)}
     counts = [entry.pop("num_weights") for entry in checkpoints.values() if "num_weights" in entry]
     config = flat(config_from_text(run.config, str(path / CONFIG)))
     num_weights = run.card.get("model", {}).get("weights") or next(iter(counts), None)
@@ -132,8 +132,7 @@ def _show_scores(scores: Mapping[str, Any]) -> None:
 
 def _show_results(results: Mapping[str, Any]) -> None:
     """A row for each evaluation, then what it took."""
-    names = ("best", "test") if results.get("best") == results.get("last") else ("best", "last", "test")
-    if rows := [_evaluation(name, results[name]) for name in names if name in results]:
+    if rows := [_evaluation(name, results[name]) for name in evaluations_shown(results)]:
         print_table(["", "step", "perplexity", "S-F1", "corpus F1", "sentences"], rows)
     pairs = {
         "steps": f"{results['steps']:,}" if "steps" in results else "",
@@ -144,6 +143,12 @@ def _show_results(results: Mapping[str, Any]) -> None:
     }
     print_line("")
     print_pairs([(name, text) for name, text in pairs.items() if text])
+
+
+def evaluations_shown(results: Mapping[str, Any]) -> list[str]:
+    """Which evaluations of a run's results are rows: the last only if it is not the best."""
+    last = () if results.get("best") == results.get("last") else ("last",)
+    return [name for name in ("best", "held-out", *last, "test") if name in results]
 
 
 def _evaluation(name: str, record: Mapping[str, Any]) -> list[str]:

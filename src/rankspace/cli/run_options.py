@@ -27,6 +27,7 @@ class CheckpointName(StrEnum):
     """Which weights of a run."""
 
     best = "best"
+    held_out = "held-out"
     last = "last"
     previous = "previous"
 
@@ -35,7 +36,7 @@ _RUN = "The folder of a run, as `rankspace train` wrote it, or a model of the pa
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help=_RUN)]
 RunOrNone = Annotated[Path | None, typer.Argument(metavar="RUN", help=_RUN)]  # where it may be given otherwise
 ModelOption = Annotated[Path | None, typer.Option("--model", metavar="RUN", help="RUN as an option, in its place.")]
-Checkpoint = Annotated[CheckpointName, typer.Option(help="Which weights of the run: best, last or previous.")]
+Checkpoint = Annotated[CheckpointName, typer.Option(help="Which weights of the run: best, held-out, last or previous.")]
 Fallback = Annotated[bool, typer.Option("--fallback", help="Take another checkpoint if this one cannot be read.")]
 Device = Annotated[DeviceName, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu or cuda.")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Words of a batch with its padding; less takes less memory.")]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
+from rankspace.cli.run_info import evaluations_shown
 from rankspace.cli.run_options import seeds_of
 from rankspace.errors import RankspaceError
 
@@ -138,8 +139,7 @@ def _report(outcome: Any, as_json: bool) -> None:
     if as_json:
         print_json({"directory": str(outcome.directory), **results})
         return
-    names = ("best", "test") if results.get("best") == results.get("last") else ("best", "last", "test")
-    rows = [_row(name, results[name]) for name in names if name in results]
+    rows = [_row(name, results[name]) for name in evaluations_shown(results)]
     print_table(["", "step", "perplexity", "S-F1", "corpus F1", "sentences", ""], rows)
     print_line("")
     pairs = [("steps", f"{results['steps']:,} in {results['seconds']:,.1f} s"), ("run", str(outcome.directory))]

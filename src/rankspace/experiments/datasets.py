@@ -31,6 +31,7 @@ TREES = tuple(f"trees/craft.{split}.mrg" for split in ("train", "dev", "test"))
 FILES = {PTB_TEXT: TEXT, PTB: (*TEXT, *SAMPLE), CRAFT: TREES, CRAFT_TEXT: TREES}
 NAMES = (PTB_TEXT, PTB, WSJ, CRAFT, CRAFT_TEXT, SYNTHETIC)
 SPLITS = ("train", "valid", "test")
+HELD_OUT = "held-out"  # the split of text, without trees, that is no part of what is trained on
 SYNTHETIC_NOTE = "synthetic sentences of the package, for there were no data; figures mean nothing beside the paper's"
 
 
@@ -155,7 +156,7 @@ def _scored_text(folder: Path, prepared: Path) -> PreparedData:
         "valid": sample["valid"],
         "test": sample["test"],
         "all": joined(sample.splits.values()),
-        "held-out": text["valid"],
+        HELD_OUT: text["valid"],
         "text-test": text["test"],
     }
     sources = [*text.card["sources"], *sample.card["sources"]]
@@ -164,7 +165,7 @@ def _scored_text(folder: Path, prepared: Path) -> PreparedData:
 
 def _stand_in(data: PreparedData) -> PreparedData:
     """Synthetic data with the splits of ptb."""
-    held_out = {name: replace(data[split], gold=None) for name, split in (("held-out", "valid"), ("text-test", "test"))}
+    held_out = {name: replace(data[split], gold=None) for name, split in ((HELD_OUT, "valid"), ("text-test", "test"))}
     return PreparedData(
         data.card, data.vocabulary, {**data.splits, "all": joined([data["valid"], data["test"]]), **held_out}
     )

@@ -19,11 +19,11 @@ from rankspace.training import Config, RunDirectory
 from rankspace.training.config import config_from_text, flat
 from rankspace.training.data_source import SYNTHETIC
 from rankspace.training.machine import environment
-from rankspace.training.run_directory import CONFIG, FINAL, TRAINING
+from rankspace.training.run_directory import CONFIG, FINAL
 
 KEPT = ("step", "epoch", "elapsed", "perplexity", "f1", "corpus_f1", "num_impossible")  # of evaluations
 PENN = (PTB_TEXT, PTB, WSJ)  # the data that figures of others are of
-OF_THE_MACHINE = ("data.source", "run.track", "run.seed")  # options that are not the row's
+OF_THE_MACHINE = ("data.source", "data.held_out", "run.track", "run.seed")  # options that are not the row's
 
 
 def write_record(request: Request, device: str) -> dict[str, Any]:
@@ -121,7 +121,8 @@ def _weights_now(row: Mapping[str, Any], card: Mapping[str, Any]) -> int:
 def _run(job: Job) -> dict[str, Any]:
     run = RunDirectory.open(job.folder)
     results, metrics, entry = run.card["results"], run.metrics(), job.entry or {}
-    valid = [each for each in metrics if each.get("split", TRAINING) != TRAINING and not each.get(FINAL)]
+    split = config_from_text(run.config, str(run.path / CONFIG)).data.valid
+    valid = [each for each in metrics if each.get("split") == split and not each.get(FINAL)]
     last = max((each["step"] for each in metrics), default=0)
     return {
         "seed": job.seed,
@@ -136,6 +137,7 @@ def _run(job: Job) -> dict[str, Any]:
         "chosen": {name: results["best"][name] for name in ("step", "epoch")} if "best" in results else None,
         "evaluations": [{name: each[name] for name in KEPT if name in each} for each in valid],
         "scores": entry.get("scores", {}),
+        **({"by_text": entry["by_text"]} if "by_text" in entry else {}),
     }
 
 

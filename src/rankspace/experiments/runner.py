@@ -11,10 +11,10 @@ import torch
 
 from rankspace.errors import NotEnoughMemoryError, RankspaceError, is_lack_of_memory
 from rankspace.experiments.damage import made_again
-from rankspace.experiments.datasets import NAMES, SYNTHETIC_NOTE, Dataset, dataset
+from rankspace.experiments.datasets import HELD_OUT, NAMES, SYNTHETIC_NOTE, Dataset, dataset
 from rankspace.experiments.jobs import ENTRY, SHARING, Job, Request, plan
 from rankspace.experiments.record import write_record
-from rankspace.experiments.scores import measured
+from rankspace.experiments.scores import entry_of
 from rankspace.experiments.side_by_side import Orders, run_side_by_side
 from rankspace.experiments.toy import NUM_SENTENCES
 from rankspace.training import Config, RunDirectory, train
@@ -123,7 +123,7 @@ class Runner:
                 data=found.data,
                 minutes=minutes,
             )
-            return {"scores": measured(job.folder, found.data, self.request.table().splits, self.device)}
+            return entry_of(job.folder, found.data, self.request.table().splits, self.device)
         except (NumbersError, NotEnoughMemoryError, MemoryError, RuntimeError) as error:
             if not job.folder.exists() or not (isinstance(error, NumbersError) or is_lack_of_memory(error)):
                 raise
@@ -151,11 +151,13 @@ class Runner:
 
     def _config(self, job: Job, found: Dataset) -> Config:
         """Of a run that was begun elsewhere, the data are where they are here. A row that says nothing of precision
-        goes on in the one it was begun in."""
+        goes on in the one it was begun in. Where trees choose a checkpoint, text without trees chooses another."""
         changes: dict[str, Any] = {"run.seed": job.seed, "data.source": found.source}
+        if job.row.config.evaluation.measure == "s_f1":
+            changes["data.held_out"] = HELD_OUT if HELD_OUT in found.data.splits else job.row.config.data.valid
         if job.folder.exists():
             stored = config_from_text(RunDirectory.open(job.folder).config, str(job.folder / CONFIG))
-            changes["data.source"] = stored.data.source
+            changes |= {"data.source": stored.data.source, "data.held_out": stored.data.held_out}
             if "run.precision" not in job.row.changes:
                 changes["run.precision"] = stored.run.precision
         return job.row.config.changed(changes)

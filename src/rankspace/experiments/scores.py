@@ -1,4 +1,4 @@
-"""The scores of a run that is done: its best checkpoint on every split of a table."""
+"""The scores of a run that is done: the checkpoints that evaluations chose, on every split of a table."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,18 +10,34 @@ import torch
 from rankspace.data.corpus import Corpus
 from rankspace.data.prepared import PreparedData
 from rankspace.evaluation import bounds
-from rankspace.training import load
+from rankspace.training import RunDirectory, load
 from rankspace.training.evaluator import Evaluated, Evaluator
 from rankspace.training.machine import matmul_precision
 from rankspace.training.processes import Processes
+from rankspace.training.run_directory import BEST, HELD_OUT
 
 
-def measured(folder: Path, data: PreparedData, splits: Sequence[str], device: str) -> dict[str, dict[str, Any]]:
+def entry_of(folder: Path, data: PreparedData, splits: Sequence[str], device: str) -> dict[str, Any]:
+    """`scores` of the best checkpoint and, of a run that held-out text was to choose from as well, `by_text`: place and
+    scores of the checkpoint that it chose."""
+    results = RunDirectory.open(folder).card["results"]
+    scores = measured(folder, BEST, data, splits, device)
+    if HELD_OUT not in results:
+        return {"scores": scores}
+    place = {name: results[HELD_OUT][name] for name in ("step", "epoch")}
+    is_best = place["step"] == results.get("best", {}).get("step")
+    by_text = scores if is_best else measured(folder, HELD_OUT, data, splits, device)
+    return {"scores": scores, "by_text": {**place, "scores": by_text}}
+
+
+def measured(
+    folder: Path, checkpoint: str, data: PreparedData, splits: Sequence[str], device: str
+) -> dict[str, dict[str, Any]]:
     """Perplexity, S-F1 of all and of longer sentences, corpus F1 and bounds, by split; those that the data have.
 
     Parses are those with the largest expected number of right spans. In the highest precision, whatever the run had.
     """
-    trained = load(folder, "best", device)
+    trained = load(folder, checkpoint, device)
     found = {}
     with matmul_precision("highest"):
         for split in splits:

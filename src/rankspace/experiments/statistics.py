@@ -77,14 +77,16 @@ def without_trees(runs: Sequence[Run]) -> dict[str, Any] | None:
     valid: S-F1 of the validation split, mean over runs, of the checkpoint that is best there by either measure; for
     num_same of the runs it is one and the same. test: S-F1 of the test split of one seed, that with the best S-F1 of
     the validation split or that with the lowest perplexity of held-out text (the validation split itself, where there
-    is no other), both at the checkpoint that S-F1 chose, for no other has been scored there.
+    is no other), both at the checkpoint that S-F1 chose. by_text: S-F1 of the test split where held-out text chose the
+    checkpoint, without trees: its spread over the runs that have one, and that of the seed which such text chooses as
+    well; None where no run has.
     """
     done = [run for run in runs if run["state"] == "finished" and all("f1" in each for each in run["evaluations"])]
     if not done:
         return None
     pairs = [(max(run["evaluations"], key=_f1), min(run["evaluations"], key=_perplexity)) for run in done]
     by_trees = max(done, key=lambda run: float(run["scores"]["valid"]["s_f1"]))
-    by_text = min(done, key=lambda run: _perplexity(run["scores"].get("held-out", run["scores"]["valid"])))
+    by_text = min(done, key=_of_held_out)
     return {
         "num": len(done),
         "num_same": sum(one is other for one, other in pairs),
@@ -93,7 +95,22 @@ def without_trees(runs: Sequence[Run]) -> dict[str, Any] | None:
             "perplexity": statistics.fmean(_f1(other) for _, other in pairs),
         },
         "test": {"s_f1": _of_test(by_trees), "perplexity": _of_test(by_text)},
+        "by_text": _by_text([{**run["by_text"], "seed": run["seed"]} for run in done if "by_text" in run]),
     }
+
+
+def _by_text(chosen: Sequence[Run]) -> dict[str, Any] | None:
+    """Of checkpoints that held-out text chose."""
+    if not chosen:
+        return None
+    test = spread([float(each["scores"]["test"]["s_f1"]) for each in chosen], lower=False)
+    return {"test": test, "seed": _of_test(min(chosen, key=_of_held_out))}
+
+
+def _of_held_out(run: Run) -> float:
+    """The perplexity of held-out text, or of the validation split where there is no other."""
+    scores = run["scores"]
+    return _perplexity(scores["held-out"] if "held-out" in scores else scores["valid"])
 
 
 def _of_test(run: Run) -> dict[str, Any]:

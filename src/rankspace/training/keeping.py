@@ -32,9 +32,9 @@ class Keeper:
             self.run.save(checkpoint)
             self._last_step = checkpoint.step
 
-    def save_best(self, checkpoint: Checkpoint) -> None:
+    def save_chosen(self, name: str, checkpoint: Checkpoint) -> None:
         if self.run is not None:
-            self.run.save_best(checkpoint)
+            self.run.save_chosen(name, checkpoint)
 
     def record(self, record: Mapping[str, Any]) -> None:
         """A line of metrics.jsonl."""

@@ -17,7 +17,7 @@ from rankspace.training.checkpoints import Checkpoint
 from rankspace.training.config import Config
 from rankspace.training.em import EMStep
 from rankspace.training.epochs import Epochs, Share
-from rankspace.training.evaluator import Evaluator
+from rankspace.training.evaluator import Evaluated, Evaluator
 from rankspace.training.interruption import Interruption
 from rankspace.training.keeping import Keeper
 from rankspace.training.machine import memory_mb
@@ -25,7 +25,7 @@ from rankspace.training.optimisers import Schedule
 from rankspace.training.processes import Processes
 from rankspace.training.progress import Display
 from rankspace.training.random_state import load_random_tensors, random_tensors
-from rankspace.training.run_directory import TRAINING
+from rankspace.training.run_directory import BEST, HELD_OUT, TRAINING
 from rankspace.training.standing import Progress
 from rankspace.training.step import GradientStep, Step, Task
 from rankspace.training.watch import Place, Sums
@@ -55,24 +55,24 @@ class Trainer:
         self.step = _make_step(config, model, processes)
         self.batches = self.epochs.batches(0)
         self.record: Mapping[str, Any] = {}
-        self._evaluate = self._evaluator(data, config.data.valid)
+        self._evaluate = self._evaluator(data, config.data.valid, config.evaluation.parse)
+        if self._evaluate is not None and config.evaluation.measure == "s_f1":
+            self._evaluate.check_scores(config.data.valid, model.NAME)
+        self._hold_out = self._evaluator(data, config.data.held_out, parse=False)
         self._began = self._saved = self._logged = time.perf_counter()
 
-    def _evaluator(self, data: PreparedData, split: str) -> Evaluator | None:
+    def _evaluator(self, data: PreparedData, split: str, parse: bool) -> Evaluator | None:
         options = self.config.evaluation
         if split not in data.splits:
             return None
-        evaluator = Evaluator(
+        return Evaluator(
             data[split],
             self.model.KIND,
             self.processes,
             max_tokens=options.max_tokens,
             max_length=options.max_length,
-            parse=options.parse,
+            parse=parse,
         )
-        if options.measure == "s_f1":
-            evaluator.check_scores(split, self.model.NAME)
-        return evaluator
 
     @property
     def evaluates(self) -> bool:
@@ -209,27 +209,42 @@ class Trainer:
         self.step.watch.num_again = 0
 
     def _evaluation(self, is_planned: bool = True) -> None:
-        """Evaluates and keeps the best weights. Schedule and early stopping look at planned evaluations alone, so that
-        a run which goes on from where `run.max_steps` ended it learns as one that was never ended."""
+        """Evaluates and keeps the best weights, and those that held-out text finds best. Schedule and early stopping
+        look at planned evaluations of the former alone, so that a run which goes on from where `run.max_steps` ended it
+        learns as one that was never ended."""
         self._check()
         begin, self.progress.evaluated_step = time.perf_counter(), self.progress.step
-        if self._evaluate is None:
-            return
+        splits, found = self.config.data, None
         with self.step.evaluated_weights():
-            found = self._evaluate(self.model)
-            measure = found.measure(self.config.evaluation.measure)
-            is_best = self.progress.is_best(measure)
-            if is_best:
-                self.keeper.save_best(Checkpoint(self.model.state_dict(), {"step": self.progress.step}))
-        elapsed = round(self.progress.seconds + time.perf_counter() - self._began, 3)
-        where = {"step": self.progress.step, "epoch": self.epoch, "split": self.config.data.valid, "elapsed": elapsed}
-        record = {**where, **found.record()}
-        self.keeper.record(record)
-        self.keeper.result(last=record, **({"best": record} if is_best else {}))
-        self.display.evaluated(record)
-        if is_planned:
-            self._judge(measure)
+            if self._evaluate is not None:
+                found = self._evaluate(self.model)
+                measure = found.measure(self.config.evaluation.measure)
+                is_best = self.progress.is_best(measure)
+                record = self._evaluated(splits.valid, found, BEST if is_best else None)
+                self.keeper.result(last=record, **({"best": record} if is_best else {}))
+                if is_planned:
+                    self._judge(measure)
+            if self._hold_out is not None:
+                known = found if splits.held_out == splits.valid else None
+                text = known or self._hold_out(self.model)
+                is_chosen = self.progress.is_best_held_out(text.measure("perplexity"))
+                chosen = HELD_OUT if is_chosen else None
+                record = self._evaluated(splits.held_out, text, chosen, is_known=known is not None)
+                self.keeper.result(**({HELD_OUT: record} if is_chosen else {}))
         self._logged += time.perf_counter() - begin  # words per second are those of training
+
+    def _evaluated(self, split: str, found: Evaluated, chosen: str | None, is_known: bool = False) -> dict[str, Any]:
+        """Keeps the weights as the checkpoint that they were `chosen` for, and returns the record, which is written and
+        shown unless it is known."""
+        if chosen is not None:
+            self.keeper.save_chosen(chosen, Checkpoint(self.model.state_dict(), {"step": self.progress.step}))
+        elapsed = round(self.progress.seconds + time.perf_counter() - self._began, 3)
+        where = {"step": self.progress.step, "epoch": self.epoch, "split": split, "elapsed": elapsed}
+        record = {**where, **found.record()}
+        if not is_known:
+            self.keeper.record(record)
+            self.display.evaluated(record)
+        return record
 
     def _judge(self, measure: list[float] | None) -> None:
         """Lets the schedule and early stopping look at the measure of a planned evaluation."""

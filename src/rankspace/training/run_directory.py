@@ -5,7 +5,7 @@ card.json       format, version, model and settings, data, environment, precisio
 vocabulary.txt  one word a line
 metrics.jsonl   one JSON object for each logged step and each evaluation, last that of the test split
 curves.png      the same as a picture
-checkpoints/    last, previous and best
+checkpoints/    last, previous and best, and with data.held_out held-out
 
 Torch is imported with the first checkpoint that is read or written.
 """
@@ -31,7 +31,8 @@ CURVES = "curves.png"
 CHECKPOINTS = "checkpoints"
 TRAINING = "train"  # what records of training have for a split
 FINAL = "final"  # what marks the record of the test split, which is of the best checkpoint
-NAMES = ("best", "last", "previous")
+BEST, HELD_OUT = "best", "held-out"  # the checkpoints that evaluations choose
+NAMES = (BEST, HELD_OUT, "last", "previous")
 
 
 class RunDirectory:
@@ -110,16 +111,16 @@ class RunDirectory:
         os.rename(fresh, last)
         self._settle(hidden)
 
-    def save_best(self, checkpoint: "Checkpoint") -> None:
-        """The checkpoint becomes `best`."""
-        fresh, best, hidden = self._written(checkpoint), self._place("best"), self._hidden("best")
-        if best.exists():
+    def save_chosen(self, name: str, checkpoint: "Checkpoint") -> None:
+        """The checkpoint becomes `best`, or `held-out`."""
+        fresh, chosen, hidden = self._written(checkpoint), self._place(name), self._hidden(name)
+        if chosen.exists():
             shutil.rmtree(hidden, ignore_errors=True)
-            os.rename(best, hidden)
-        os.rename(fresh, best)
+            os.rename(chosen, hidden)
+        os.rename(fresh, chosen)
         self._settle(hidden)
 
-    def read(self, name: str = "best", device: str = "cpu", *, resuming: bool = False) -> "Checkpoint":
+    def read(self, name: str = BEST, device: str = "cpu", *, resuming: bool = False) -> "Checkpoint":
         """A checkpoint by name; before there is a best one, or a previous one, the last.
 
         Raises FormatError for a name that does not exist and for a checkpoint that cannot be read.
@@ -128,11 +129,16 @@ class RunDirectory:
 
         if name not in NAMES:
             raise FormatError(f"{self.path}: there is no checkpoint {name!r}; there are {', '.join(NAMES)}.")
+        if name == HELD_OUT and not self.found(name).exists():
+            raise FormatError(
+                f"{self.path}: has no checkpoint that held-out text chose, for it was trained without data.held_out; "
+                f"choose best or last."
+            )
         return read_checkpoint(self.found(name), device, resuming=resuming)
 
     def read_good(self, name: str, device: str = "cpu", *, resuming: bool = False) -> "tuple[Checkpoint, str | None]":
         """The checkpoint, or the first other one that can be read, and then what is wrong and which was taken."""
-        known = ("last", "previous") if resuming else ("last", "previous", "best")
+        known = ("last", "previous") if resuming else ("last", "previous", BEST)
         order = (name, *(other for other in known if other != name))
         trouble: FormatError | None = None
         for other in order:
@@ -147,7 +153,7 @@ class RunDirectory:
 
     def found(self, name: str) -> Path:
         """Where a checkpoint is; its place where there is none."""
-        others = {"best": ("last", "previous"), "last": ("previous",), "previous": ("last",)}[name]
+        others = {BEST: ("last", "previous"), "last": ("previous",), "previous": ("last",)}.get(name, ())
         ways = [self._place(name), self._hidden(name), *map(self._place, others)]
         return next((way for way in ways if way.exists()), ways[0])
 

@@ -16,6 +16,9 @@ class DataConfig:
     source: str = option("", "a folder of prepared data, synthetic or synthetic:SENTENCES")
     train: str = option("train", "the split to train on")
     valid: str = option("valid", "the split to evaluate on while training; empty for none")
+    held_out: str = option(
+        "", "a split of text that chooses a checkpoint of its own, by perplexity; left out where there is none"
+    )
     test: str = option("test", "the split to evaluate the best checkpoint on; left out where there is none")
 
 

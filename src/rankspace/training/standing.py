@@ -14,6 +14,8 @@ class Progress:
     best: list[float] | None = None  # the measure that schedule and patience compare with; None before a finite one
     kept: list[float] | None = None  # the measure of the best checkpoint; None before a finite one
     best_step: int = 0  # of the best checkpoint
+    kept_held_out: list[float] | None = None  # the measure of the checkpoint that held-out text chose, likewise
+    held_out_step: int = 0  # of that checkpoint
     evaluated_step: int = -1
     num_judged: int = 0  # evaluations that schedule and patience have seen
     num_bad: int = 0  # those since the best one
@@ -27,6 +29,13 @@ class Progress:
         found = self.best_step == 0 or _is_better(measure, self.kept)
         if found:
             self.kept, self.best_step = measure, self.step
+        return found
+
+    def is_best_held_out(self, measure: list[float] | None) -> bool:
+        """Whether the weights of an evaluation become the checkpoint that held-out text chooses."""
+        found = self.held_out_step == 0 or _is_better(measure, self.kept_held_out)
+        if found:
+            self.kept_held_out, self.held_out_step = measure, self.step
         return found
 
     def improved(self, measure: list[float] | None) -> bool:

@@ -223,7 +223,8 @@ class Trained:
 def load(
     directory: str | os.PathLike[str], checkpoint: str = "best", device: str = "cpu", *, fallback: bool = False
 ) -> Trained:
-    """The trained model of a run, or of the package by its name, from a checkpoint: best, last or previous.
+    """The trained model of a run, or of the package by its name, from a checkpoint: best, held-out, last or
+    previous.
 
     A folder comes before a model of the package that has its name. Before there is a best checkpoint the last stands
     for it. With `fallback`, a checkpoint that cannot be read is replaced by another of the run, with a warning that
