@@ -106,6 +106,26 @@ def test_a_batch_of_a_new_shape_has_the_memory_of_graphs(dropped: list[int]) -> 
     assert dropped == [3]
 
 
+def test_memory_of_graphs_is_given_back_for_what_runs_elsewhere(dropped: list[int]) -> None:
+    """They are recorded again by the steps that come after, which learn the same."""
+    steps = []
+    for frees in (False, True):
+        torch.manual_seed(5)
+        step = taught(Noisy((LOST_WORD,)), SHARES)
+        if frees:
+            assert step.frees_memory()
+            assert not step.frees_memory()  # there are none left
+        for number, share in enumerate(SHARES, len(SHARES) + 1):
+            step.watch.begin(Place(number, 0, number))
+            step([share], 0.02)
+        step.settle()
+        steps.append(step)
+    assert dropped == [4]
+    assert steps[1].frees_memory()
+    for expected, found in zip(*(step.model.parameters() for step in steps), strict=True):
+        same(found.detach(), expected.detach())
+
+
 class GreedyAgain(Noisy):
     """Draws, then lacks memory once where sentences are done again."""
 

@@ -33,6 +33,7 @@ from rankspace.training.runs import build_model
 from rankspace.training.standing import Progress
 from rankspace.training.step import GradientStep, Task, nothing
 from rankspace.training.watch import NumbersError, Place, Sums, Watch
+from short_memory import lacking
 from training.tiny import CHAIN, DIRECT, TREE, config, data
 
 
@@ -374,6 +375,39 @@ def test_what_held_out_text_chose_is_remembered(tmp_path: Path) -> None:
     assert parts["held-out"]["perplexity"] == min(record["perplexity"] for record in seen)
     assert parts["held-out"]["perplexity"] <= whole["held-out"]["perplexity"]
     assert RunDirectory.open(tmp_path / "parts").read("held-out").step == parts["held-out"]["step"]
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+@pytest.mark.parametrize("frees", [True, False])
+def test_an_evaluation_that_lacks_memory_has_that_of_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str, frees: bool
+) -> None:
+    """It is made again once they gave it back, of either split, and training goes on as if nothing had been."""
+    chosen = config(run__epochs=2, data__held_out="test")
+    whole = trained(tmp_path / "whole", chosen).results
+    scored, lacks, freed = Evaluator._scored, [True], list[bool]()
+
+    def lacking_once(evaluator: Evaluator, model: Model, batch: Any) -> Any:
+        if lacks and evaluator.corpus is data()[split]:
+            lacks.clear()
+            lacking()
+        return scored(evaluator, model, batch)
+
+    def free(_: GradientStep) -> bool:
+        freed.append(frees)
+        return frees
+
+    monkeypatch.setattr(Evaluator, "_scored", lacking_once)
+    monkeypatch.setattr(GradientStep, "frees_memory", free)
+    if not frees:
+        with pytest.raises(NotEnoughMemoryError, match="train: evaluation: not enough memory"):
+            trained(tmp_path / "parts", chosen)
+        return
+    parts = trained(tmp_path / "parts", chosen).results
+    assert freed == [True]
+    for name in ("best", "held-out", "last"):
+        assert parts[name]["perplexity"] == whole[name]["perplexity"]
+    assert all(map(torch.equal, weights(tmp_path / "parts").values(), weights(tmp_path / "whole").values()))
 
 
 def measured(num_impossible: int, of_possible: float) -> Evaluated:

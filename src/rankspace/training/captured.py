@@ -87,6 +87,10 @@ class CapturedStep(GradientStep):
             self._repeat(self._ahead)
         self._ahead = None
 
+    def frees_memory(self) -> bool:
+        """That of the graphs."""
+        return self._graphs.drop()
+
     def _must_wait(self, shares: Sequence[Share]) -> bool:
         if len(shares) > 1 or self.average is not None or self._num_wary:
             return True

@@ -66,6 +66,9 @@ class EMStep:
     def settle(self) -> None:
         pass
 
+    def frees_memory(self) -> bool:
+        return False
+
     def end_epoch(self) -> None:
         if self.config.batch == "full":
             self.model.set_counts(self.counts, self.config.pseudo_count)

@@ -80,10 +80,12 @@ class Evaluator:
         begin, was_training = time.perf_counter(), model.training
         model.eval()
         devices = [self.processes.device] if is_gpu(self.processes.device) else []
-        with torch.no_grad(), torch.random.fork_rng(devices):
-            torch.manual_seed(SEED)
-            own = [scored for batch in self._own() for scored in self._within_memory(model, batch)]
-        model.train(was_training)
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices):
+                torch.manual_seed(SEED)
+                own = [scored for batch in self._own() for scored in self._within_memory(model, batch)]
+        finally:
+            model.train(was_training)
         found = sorted(self.processes.gathered(own))
         return Evaluated(
             self._perplexity(found),

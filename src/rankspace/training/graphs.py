@@ -69,6 +69,13 @@ class Graphs:
         """What is sent by this name next is recorded again."""
         self._programs.pop(name, None)
 
+    def drop(self) -> bool:
+        """Gives the memory of the graphs back, for what runs elsewhere; whether there were any."""
+        there_were = bool(self._programs)
+        if there_were:
+            self._drop_all()
+        return there_were
+
     def _has_memory_for(self, attempt: Program, program: Program) -> bool:
         """Whether an attempt did not lack memory. After one that did, a program runs without graphs in its place."""
         random = device_state(self._device)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rankspace.data.prepared import PreparedData
 from rankspace.devices import is_gpu
+from rankspace.errors import NotEnoughMemoryError
 from rankspace.models import Model
 from rankspace.training.captured import CapturedStep
 from rankspace.training.checkpoints import Checkpoint
@@ -217,7 +218,7 @@ class Trainer:
         splits, found = self.config.data, None
         with self.step.evaluated_weights():
             if self._evaluate is not None:
-                found = self._evaluate(self.model)
+                found = self._within_memory(self._evaluate)
                 measure = found.measure(self.config.evaluation.measure)
                 is_best = self.progress.is_best(measure)
                 record = self._evaluated(splits.valid, found, BEST if is_best else None)
@@ -226,12 +227,21 @@ class Trainer:
                     self._judge(measure)
             if self._hold_out is not None:
                 known = found if splits.held_out == splits.valid else None
-                text = known or self._hold_out(self.model)
+                text = known or self._within_memory(self._hold_out)
                 is_chosen = self.progress.is_best_held_out(text.measure("perplexity"))
                 chosen = HELD_OUT if is_chosen else None
                 record = self._evaluated(splits.held_out, text, chosen, is_known=known is not None)
                 self.keeper.result(**({HELD_OUT: record} if is_chosen else {}))
         self._logged += time.perf_counter() - begin  # words per second are those of training
+
+    def _within_memory(self, evaluate: Evaluator) -> Evaluated:
+        """An evaluation; once more without what steps keep, where that leaves too little memory."""
+        try:
+            return evaluate(self.model)
+        except NotEnoughMemoryError:
+            if not self.step.frees_memory():
+                raise
+        return evaluate(self.model)
 
     def _evaluated(self, split: str, found: Evaluated, chosen: str | None, is_known: bool = False) -> dict[str, Any]:
         """Keeps the weights as the checkpoint that they were `chosen` for, and returns the record, which is written and

@@ -41,6 +41,9 @@ class Step(Protocol):
     def settle(self) -> None:
         """Called before weights are used otherwise, or the watch is read."""
 
+    def frees_memory(self) -> bool:
+        """Gives back memory that serves its steps alone, and which they can have again; whether there was any."""
+
     def end_epoch(self) -> None:
         """Called when all sentences of an epoch have been seen."""
 
@@ -113,6 +116,9 @@ class GradientStep:
 
     def settle(self) -> None:
         pass
+
+    def frees_memory(self) -> bool:
+        return False
 
     def end_epoch(self) -> None:
         pass
