@@ -131,8 +131,8 @@ class RunDirectory:
             raise FormatError(f"{self.path}: there is no checkpoint {name!r}; there are {', '.join(NAMES)}.")
         if name == HELD_OUT and not self.found(name).exists():
             raise FormatError(
-                f"{self.path}: has no checkpoint that held-out text chose, for it was trained without data.held_out; "
-                f"choose best or last."
+                f"{self.path}: has no checkpoint that held-out text chose; choose best or last, or train with "
+                f"data.held_out."
             )
         return read_checkpoint(self.found(name), device, resuming=resuming)
 
