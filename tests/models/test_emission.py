@@ -54,9 +54,19 @@ def test_portions_give_values_and_gradients_of_the_softmax(make: Any, portion: i
 
 
 @pytest.mark.parametrize("make", [one_vocabulary, words_of_each, vocabulary_of_each])
-def test_gradcheck(make: Any) -> None:
+@pytest.mark.parametrize("portion", [21, 10**6])
+def test_gradcheck(make: Any, portion: int) -> None:
     *weights, words = make()
-    assert torch.autograd.gradcheck(lambda *each: log_emission(*each, words, 21), weights)
+    assert torch.autograd.gradcheck(lambda *each: log_emission(*each, words, portion), weights)
+
+
+@pytest.mark.parametrize("portion", [21, 10**6])
+def test_a_second_backward_pass_finds_what_the_first_did(portion: int) -> None:
+    *weights, words = words_of_each()
+    found = log_emission(*weights, words, portion)
+    slopes = torch.randn_like(found)
+    first, second = (torch.autograd.grad(found, weights, slopes, retain_graph=True) for _ in range(2))
+    assert all(one.equal(other) for one, other in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("make", [one_vocabulary, words_of_each, vocabulary_of_each])
@@ -98,13 +108,14 @@ def test_probabilities_of_all_words_sum_to_one_in_float32_in_portions() -> None:
     torch.testing.assert_close(found.exp().sum(1), torch.ones(20), rtol=0, atol=1e-5)  # float32, 5000 terms
 
 
-def test_no_table_over_the_vocabulary_is_kept() -> None:
-    num_words, kept = 3000, []
+@pytest.mark.parametrize(("portion", "expected"), [(50 * 2999, 3000 * 4), (50 * 3000, 50 * 3000)])
+def test_a_table_over_the_vocabulary_is_kept_if_it_is_one_portion(portion: int, expected: int) -> None:
+    kept: list[int] = []
     torch.manual_seed(0)
-    hidden, vocabulary = (torch.randn(size, 4, requires_grad=True) for size in (50, num_words))
+    hidden, vocabulary = (torch.randn(size, 4, requires_grad=True) for size in (50, 3000))
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda x: x):
-        found = log_emission(hidden, vocabulary, None, torch.tensor([5, 7]))
-    assert max(kept) <= num_words * 4
+        found = log_emission(hidden, vocabulary, None, torch.tensor([5, 7]), portion)
+    assert max(kept) == expected
     found.sum().backward()
 
 

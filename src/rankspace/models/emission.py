@@ -2,7 +2,8 @@
 
 The normaliser is summed over portions of the vocabulary, and each wanted logit is taken from the very portion that its
 normaliser summed: the probabilities of all words sum to one as computed, in every precision. The backward pass computes
-the portions again instead of keeping them. Both passes leave autocast: the second must find the logits of the first.
+the portions again instead of keeping them, unless there is but one: its logits are kept, which is a quarter less work.
+Both passes leave autocast: the second must find the logits of the first.
 """
 
 import math
@@ -31,9 +32,9 @@ def log_emission(
     has the same leading axis. A bias of -inf leaves a word out. Of equal words in a row one at most may be used: the
     others must get gradients of zero, or the order in which a device adds them could be seen.
 
-    Takes 2 * symbol * vocab * size flops forward for each batch, three times that backward, and `portion` numbers of
-    working memory besides the result; does not wait for the device. Differentiable once (any number of times for all
-    words).
+    Takes 2 * symbol * vocab * size flops forward for each batch, three times that backward (twice if all logits are one
+    portion), and `portion` numbers of working memory besides the result, or all logits if they are fewer, which are
+    kept for the backward pass; does not wait for the device. Differentiable once (any number of times for all words).
     """
     if bias is None:
         bias = vocabulary.new_zeros(vocabulary.shape[:-1])
@@ -60,26 +61,30 @@ class _LogEmission(torch.autograd.Function):
         num_sentences, num_words = words.shape
         found = rows.new_zeros(num_sentences, num_symbols, num_words)
         normaliser = rows.new_full(rows.shape[:2], -math.inf)
+        parts = _portions(rows, vocabulary, portion)
         with torch.autocast(rows.device.type, enabled=False):
-            for part in _portions(rows, vocabulary, portion):
+            for part in parts:
                 logits = _logits(rows, vocabulary, bias, part)
                 normaliser = torch.logaddexp(normaliser, logits.logsumexp(2))
                 place, here = _places(words, part, num_symbols)
                 found = torch.where(here, logits.view(num_sentences, num_symbols, -1).gather(2, place), found)
-        ctx.save_for_backward(rows, vocabulary, bias, words, normaliser)
-        ctx.portion = portion
+        ctx.save_for_backward(rows, vocabulary, bias, words, normaliser, *([logits] if len(parts) == 1 else []))
+        ctx.parts = parts
         return found - normaliser.view(num_sentences, num_symbols, 1)
 
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
-        rows, vocabulary, bias, words, normaliser = ctx.saved_tensors
+        rows, vocabulary, bias, words, normaliser, *kept = ctx.saved_tensors
         of_rows, of_vocabulary, of_bias = (torch.zeros_like(tensor) for tensor in (rows, vocabulary, bias))
         total = slopes.sum(2).view_as(normaliser)[..., None]
         with torch.autocast(rows.device.type, enabled=False):
-            for part in _portions(rows, vocabulary, ctx.portion):
-                logits = _logits(rows, vocabulary, bias, part)
-                of_logits = logits.sub_(normaliser[..., None]).exp_().mul_(-total)
+            for part in ctx.parts:
+                if kept:
+                    of_logits = kept[0] - normaliser[..., None]
+                else:
+                    of_logits = _logits(rows, vocabulary, bias, part).sub_(normaliser[..., None])
+                of_logits.exp_().mul_(-total)
                 place, here = _places(words, part, slopes.shape[1])
                 added = slopes.where(here, 0)  # one number and zeros to a place: any order will do
                 of_logits.view(*slopes.shape[:2], -1).scatter_add_(2, place, added)
