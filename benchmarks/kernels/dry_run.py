@@ -10,9 +10,9 @@ could hold, ends in an error, and so do products of two dtypes. The steps are th
 also run as training records it.
 
 Printed are the launches of kernels, how many variants of them there are to compile, and the most memory that tensors
-hold at once; on an H200 0.11 to 0.16 GB of torch's libraries come on top. --compile compiles every variant for GPUs of
-a compute capability (80, 90, 120), which the Triton at hand does without one, and tells the most shared memory that any
-of them has.
+hold at once, beside what a lack of memory would be told with; on an H200 0.11 to 0.16 GB of torch's libraries come on
+top. --compile compiles every variant for GPUs of a compute capability (80, 90, 120), which the Triton at hand does
+without one, and tells the most shared memory that any of them has.
 """
 
 import argparse
@@ -40,9 +40,11 @@ from rankspace.bench.gpu_inputs import Sentences
 from rankspace.bench.gpu_rows import BATCH, ROWS, Row
 from rankspace.bench.gpu_timing import training_step
 from rankspace.bench.profiling import PeakBytes
+from rankspace.distributions.memory import Work
 from rankspace.experiments import load_table, table_names
 from rankspace.inference import backends, gradient_products
 from rankspace.models import MODELS, Model, create
+from rankspace.models.memory import bytes_needed, bytes_of_weights
 from rankspace.training.captured import Inputs, add_gradients
 from rankspace.training.watch import Watch
 
@@ -249,6 +251,7 @@ class Outcome:
     launches: int
     variants: int
     gigabytes: float
+    said_gb: float  # what a lack of memory would be told with
     limit_gb: float | None
     shared_memory: int | None  # bytes, if it was compiled
 
@@ -267,6 +270,7 @@ def looked_at(row: Row, capability: int, compiles: bool) -> Outcome | None:
         with recording():
             step()
         count, peak = launches.count, memory.peak
+        said = bytes_said(model, row)
         train(model, row)
     shared = [each.shared_memory(capability) for each in launches.variants] if compiles else None
     return Outcome(
@@ -275,9 +279,16 @@ def looked_at(row: Row, capability: int, compiles: bool) -> Outcome | None:
         count,
         len(launches.variants),
         peak / 1e9,
+        said / 1e9,
         row.limit_gb,
         None if shared is None else max(shared, default=0),
     )
+
+
+def bytes_said(model: Model, row: Row) -> int:
+    """What a step is said to take. It has no optimiser, which would remember two numbers for each weight."""
+    padded = Work((max(row.lengths),) * len(row.lengths), gradients=True, kernels=True)
+    return (bytes_needed(model, padded) or 0) - 2 * bytes_of_weights(model, learns=False)
 
 
 def train(model: Model, row: Row) -> None:
@@ -336,7 +347,7 @@ def line(of: Outcome) -> str:
     limit = "" if of.limit_gb is None else f" of {of.limit_gb:g}"
     shared = "" if of.shared_memory is None else f"   {of.shared_memory:7,} bytes of shared memory"
     launches = f"{of.launches:5} launches of {of.variants:3} variants"
-    return f"{of.row:28} {of.precision:8} {launches}   {of.gigabytes:5.2f} GB{limit}{shared}"
+    return f"{of.row:28} {of.precision:8} {launches}   {of.gigabytes:5.2f} GB{limit}, said {of.said_gb:.2f}{shared}"
 
 
 if __name__ == "__main__":

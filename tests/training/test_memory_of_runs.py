@@ -12,9 +12,18 @@ from rankspace.bench.profiling import PeakBytes
 from rankspace.distributions import RankSpacePCFG, SimplePCFG
 from rankspace.distributions.memory import Work
 from rankspace.errors import NotEnoughMemoryError
-from rankspace.models import Model, create
+from rankspace.models import MODELS, Model, create
 from rankspace.models.fast_model import FastModel
-from rankspace.models.memory import bytes_needed, bytes_of_samples, bytes_of_tables, chart_bytes, distribution_of
+from rankspace.models.memory import (
+    bytes_needed,
+    bytes_of_samples,
+    bytes_of_tables,
+    bytes_of_weights,
+    chart_bytes,
+    distribution_of,
+)
+from rankspace.models.networks import JoinedNetwork, ResidualNetwork
+from rankspace.models.parts import Root
 from rankspace.training import train
 from rankspace.training.evaluator import Evaluator
 from rankspace.training.machine import without_weights
@@ -92,6 +101,52 @@ def test_models_without_weights_have_their_sizes(case: str) -> None:
     model = without_weights(name, settings)
     assert model.num_weights == create(name, **settings).num_weights
     assert {weight.device.type for weight in model.parameters()} == {"meta"}
+
+
+GRAMMAR = {"nonterminals": 100, "preterminals": 200, "size": 64}
+SMALL = {"nonterminals": 20, "preterminals": 40, "size": 64}
+LEARNED: dict[str, tuple[str, dict[str, Any]]] = {
+    "rank-pcfg": ("rank-pcfg", {**GRAMMAR, "rank": 50}),
+    "rectified": ("rank-pcfg", {**GRAMMAR, "rank": 50, "networks": "rectified", "start": "embedding"}),
+    "tn-pcfg": ("tn-pcfg", {**GRAMMAR, "rank": 50}),
+    "simple-pcfg": ("simple-pcfg", GRAMMAR),
+    "simple-cpcfg": ("simple-cpcfg", SMALL),
+    "n-pcfg": ("n-pcfg", SMALL),
+    "c-pcfg": ("c-pcfg", SMALL),
+    "l-pcfg": ("l-pcfg", {**SMALL, "rank": 10}),
+    "rank-hmm": ("rank-hmm", {"states": 800, "rank": 100, "size": 64}),
+    "lhmm": ("lhmm", {"states": 800, "rank": 100, "size": 64}),
+    "hmm": ("hmm", {"states": 300, "size": 64}),
+    "vl-hmm": ("vl-hmm", {"states": 800, "blocks": 8, "size": 64}),
+}
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("case", LEARNED)
+def test_what_a_batch_takes(case: str, gradients: bool) -> None:
+    """Within a factor of two. What is measured has no weights, and no optimiser that remembers something of them."""
+    name, settings = LEARNED[case]
+    torch.manual_seed(0)
+    model = create(name, vocabulary=1000, **settings)
+    words, lengths = torch.randint(1000, (16, 30)), (30,) * 16
+    with torch.set_grad_enabled(gradients), PeakBytes() as memory:
+        found = model.loss(words, lengths).mean()
+        if gradients:
+            found.backward()
+    weights = bytes_of_weights(model, learns=False)
+    said = (bytes_needed(model, Work(lengths, gradients)) or 0) - (3 if gradients else 1) * weights
+    assert 0.5 < said / memory.peak < 2
+
+
+def test_every_model_says_which_networks_it_has() -> None:
+    """All that a table of embeddings goes through; of a `direct` one there are none."""
+    assert {name for name, _ in LEARNED.values()} == set(MODELS) - {"direct"}
+    for name, settings in LEARNED.values():
+        model = create(name, vocabulary=50, **settings)
+        told = {id(part) for network, _ in model.through_networks() for part in network.modules()}
+        networks = [part for part in model.modules() if isinstance(part, ResidualNetwork | JoinedNetwork)]
+        of_one_row = [part.network for part in model.modules() if isinstance(part, Root)]
+        assert {id(network) for network in networks} - {id(network) for network in of_one_row} <= told
 
 
 DRAWN: list[dict[str, Any]] = [

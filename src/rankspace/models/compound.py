@@ -1,5 +1,6 @@
 """Compound models: a grammar for each sentence, made from a Gaussian latent vector, and its inference network."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -101,6 +102,10 @@ class CompoundModel(Model):
     def loss(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
         log_likelihood, divergence = self._terms(words, lengths)
         return (self.kl_weight if self.training else 1) * divergence - log_likelihood
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        grammar: Any = self.grammar
+        yield from grammar.through_networks()
 
     def sampler(self, generator: torch.Generator | None = None) -> Distribution:
         device = self.inference.words.device

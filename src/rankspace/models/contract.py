@@ -1,7 +1,7 @@
 """What every model is: a module that turns its weights into a distribution."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -111,6 +111,10 @@ class Model(nn.Module, ABC):
     @property
     def _remedy(self) -> str:
         return f"give fewer or shorter sentences at a time, or {smaller(self)}"
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        """Networks, and how many rows go through each; those of a single row may be left out."""
+        yield from ()
 
     def by_kernels(self, device: torch.device) -> bool:
         """Whether `log_prob` runs by Triton on a device."""

@@ -1,6 +1,7 @@
 """The HMM with a full transition matrix from embeddings."""
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 from jaxtyping import Bool, Float, Int
@@ -59,3 +60,7 @@ class NeuralHMM(FastChain):
         self, words: Int[Tensor, "batch length"], batch: Batch
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         return hmm_log_prob(self, words, batch)
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        networks = self.start.network, self.transition.from_state, self.transition.to_state, self.emission.network
+        return ((network, len(self.states)) for network in networks)

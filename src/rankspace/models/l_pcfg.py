@@ -1,10 +1,11 @@
 """The PCFG whose rule tensor has a low-rank head (figure 3b)."""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankspace.distributions import LPCFG
 from rankspace.models.arithmetic import ByKernels
@@ -43,6 +44,10 @@ class NeuralLPCFG(DenseTreeModel):
         root, head, pair = self.root().exp(), self._log_head().exp(), self.pairs(self.ranks).exp()
         multiplied = over_ranks if len(self.ranks) < len(self.nonterminals) else over_symbols
         return DenseTables(*multiplied(root, head, pair), by.log_words(self.emission, self.preterminals, tokens))
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        yield self.head_network, len(self.nonterminals)
+        yield self.emission.network, len(self.preterminals)
 
     def _log_head(self) -> Float[Tensor, "nonterminal rank"]:
         logits: Tensor = self.head_network(self.nonterminals) @ self.ranks.T

@@ -1,5 +1,6 @@
 """The HMM with a low-rank transition matrix and words on states (Chiu, Deng, Rush 2021)."""
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -97,6 +98,9 @@ class NeuralLHMM(FastChain):
         self, words: Int[Tensor, "batch length"], batch: Batch
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         return lhmm_log_prob(self, words, batch)
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        yield self.emission.network, len(self.emitters)
 
 
 def _unit_products(num_rows: int, size: int) -> nn.Parameter:

@@ -21,6 +21,7 @@ from rankspace.distributions.memory import (
 from rankspace.inference.tree.choosing import NUMBERS_TOGETHER as DRAWN_TOGETHER
 from rankspace.models.emission import PORTION as LOGITS
 from rankspace.models.fast_emission import PORTION as LOGITS_BY_KERNELS
+from rankspace.models.networks import kept_of_row
 
 if TYPE_CHECKING:
     from rankspace.models.contract import Model
@@ -65,11 +66,15 @@ def bytes_needed(model: "Model", work: Work) -> int | None:
     if of is None:
         return None
     sizes = _sizes(model, work)
-    tables = num_of_axes(of.AXES, sizes)
-    if model.BOUND:  # of each sentence's own
-        tables = {label: number * len(work.lengths) for label, number in tables.items()}
-    made = (1 + work.gradients) * sum(tables.values()) + numbers_of_tables(tables, sizes["vocab"], work)
-    logits = tables[EMISSION] // max(1, sizes["vocab"]) * model.vocabulary
+    copies = len(work.lengths) if model.BOUND else 1  # tables of each sentence's own
+    tables = {label: copies * number for label, number in num_of_axes(of.AXES, sizes).items()}
+    made = numbers_of_tables(tables, sizes["vocab"], work)
+    if not (work.kernels and work.gradients):  # kernels train without logarithms of tables
+        made += sum(tables.values())
+    if work.gradients:  # of the logits of tables; networks
+        made += sum(tables.values()) + copies * _numbers_of_networks(model)
+    whole = {**sizes, "vocab": model.vocabulary, "vocabulary": model.vocabulary}
+    logits = copies * num_of_axes(of.AXES, whole)[EMISSION]
     made += min(logits, LOGITS_BY_KERNELS if work.kernels else LOGITS)
     weights = bytes_of_weights(model, work.gradients)
     return weights + made * _bytes_per_number(model, work) + chart_bytes(model, work)
@@ -133,6 +138,11 @@ def setting_of_width(model: "Model") -> str:
     """The setting that most of the memory is in proportion to."""
     of = distribution_of(model)
     return "the sizes of the model" if of is None else f"model.{of.WIDTH + 's' if of.WIDTH != 'rank' else 'rank'}"
+
+
+def _numbers_of_networks(model: "Model") -> int:
+    """What a backward pass has of the rows that went through networks."""
+    return sum(num_rows * kept_of_row(network) for network, num_rows in model.through_networks())
 
 
 def _sizes(model: "Model", work: Work) -> dict[str, int]:

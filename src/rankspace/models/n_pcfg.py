@@ -1,5 +1,6 @@
 """The PCFG with a full rule tensor as Kim, Dyer and Rush (2019) parameterise it."""
 
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from jaxtyping import Float, Int
@@ -39,6 +40,10 @@ class FullGrammar(nn.Module):
         rule, emission = self.rules(self.nonterminals, z), self.emission(self.preterminals, words, z)
         return Tables(self.root(z), rule, emission)
 
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        """As `Model.through_networks`, of one sentence."""
+        yield self.emission.network, len(self.preterminals)
+
 
 class NPCFG(DenseTreeModel):
     """p(A -> B C) = softmax over all pairs of u_BC . w_A + b_BC; root and words by residual networks."""
@@ -57,3 +62,6 @@ class NPCFG(DenseTreeModel):
         grammar = self.grammar
         rule, root = grammar.rules(grammar.nonterminals).exp(), grammar.root().exp()
         return DenseTables(root, rule, by.log_words(grammar.emission, grammar.preterminals, tokens))
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        return self.grammar.through_networks()

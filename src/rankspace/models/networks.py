@@ -31,6 +31,13 @@ class ResidualNetwork(nn.Sequential):
         initialise_matrices(self)
 
 
+def kept_of_row(network: nn.Module) -> int:
+    """Numbers that a backward pass has of every row that went through: the row, and what each map and sum gave."""
+    maps = [each for each in network.modules() if isinstance(each, nn.Linear)]
+    num_sums = sum(isinstance(each, ResidualLayer) for each in network.modules())
+    return sum(each.out_features for each in maps) + (1 + num_sums) * maps[-1].out_features
+
+
 class JoinedLinear(nn.Module):
     """W [x; z] + b for rows x and a latent vector z, of each sentence perhaps; W x + b without latent vectors.
 

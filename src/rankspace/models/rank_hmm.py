@@ -1,5 +1,6 @@
 """The paper's HMM (section 5, Appendix B)."""
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -113,6 +114,11 @@ class RankHMM(FastChain):
         self, words: Int[Tensor, "batch length"], batch: Batch
     ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
         return rank_hmm_log_prob(self, words, batch)
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        yield self.word_network, self.vocabulary
+        if self.settings["start"] == "states":
+            yield self.start.network, len(self.starts)
 
     def _to_state_logits(self, kept: Kept) -> Float[Tensor, "rank state"]:
         logits: Tensor = kept.ranks @ kept.to_states.T

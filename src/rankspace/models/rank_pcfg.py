@@ -1,5 +1,6 @@
 """The paper's PCFG (section 4, Appendix A)."""
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
@@ -72,6 +73,15 @@ class RankPCFG(LowRankTreeModel):
         )
         log_words = by.log_words(self.emission, preterminals, words)
         return TreeTables(self._root(nonterminals, by), head, left, right, log_words)
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        nonterminals, symbols = self.num_nonterminals, len(self.symbols)
+        yield self.head_network, nonterminals
+        yield self.left_network, symbols
+        yield self.right_network, symbols
+        yield self.emission.network, symbols - nonterminals
+        if self.settings["start"] == "states":
+            yield self.root.network, nonterminals
 
     def _led(self, network: nn.Module, rows: Float[Tensor, "row size"], by: Arithmetic) -> Float[Tensor, "row size"]:
         return network(rows, by) if isinstance(network, Rectified) else by.network(network, rows)

@@ -1,6 +1,7 @@
 """The PCFG whose children are independent given their parent (Liu, Yang, Kim, Tu 2023)."""
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from jaxtyping import Float, Int
@@ -68,6 +69,13 @@ class SimpleGrammar(nn.Module):
         left, right = (child(nonterminals, self.symbols, z) for child in (self.left, self.right))
         return Tables(self.root(z), left, right, self.emission(preterminals, words, z))
 
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        """As `Model.through_networks`, of one sentence."""
+        for child in (self.left, self.right):
+            yield child.parent, self.num_nonterminals
+            yield child.network, len(self.symbols)
+        yield self.emission.network, len(self.symbols) - self.num_nonterminals
+
 
 class SimpleNPCFG(LowRankTreeModel):
     """p(A -> B C) = left[A, B] right[A, C], each by a projection of w_A and a residual network of the child."""
@@ -84,3 +92,6 @@ class SimpleNPCFG(LowRankTreeModel):
         nonterminals, preterminals = symbols.tensor_split([grammar.num_nonterminals])
         left, right = (child.table(nonterminals, symbols, by) for child in (grammar.left, grammar.right))
         return TreeTables(grammar.root(), None, left, right, by.log_words(grammar.emission, preterminals, words))
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        return self.grammar.through_networks()

@@ -1,9 +1,10 @@
 """The PCFG with a decomposed rule tensor as Yang, Zhao and Tu (2021) parameterise it."""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankspace.models.arithmetic import Arithmetic
 from rankspace.models.low_rank_trees import LowRankTreeModel, Rectified, Table, TreeTables
@@ -44,3 +45,10 @@ class TNPCFG(LowRankTreeModel):
         head = Table(self.head(nonterminals, by), self.head.ranks)
         left, right = (Table(project.ranks, project(self.symbols, by)) for project in (self.left, self.right))
         return TreeTables(self.root(), head, left, right, by.log_words(self.emission, preterminals, words))
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        nonterminals, symbols = self.settings["nonterminals"], len(self.symbols)
+        yield self.head, nonterminals
+        yield self.left, symbols
+        yield self.right, symbols
+        yield self.emission.network, symbols - nonterminals

@@ -1,12 +1,12 @@
 """The very large HMM: states and words in blocks (Chiu and Rush 2020)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int32, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankspace.distributions import BlockHMM
 from rankspace.errors import ShapeError
@@ -86,6 +86,10 @@ class VLHMM(Model):
             emission = emission.masked_fill(unused, -torch.inf)
         tables = self.start(states), self.transition(states), emission.flatten(0, 1), some.of_word
         return BlockHMM(*tables, num_blocks=num_blocks, **self.chain_options(words))
+
+    def through_networks(self) -> Iterator[tuple[nn.Module, int]]:
+        networks = self.start.network, self.transition.from_state, self.transition.to_state, self.emission.network
+        return ((network, len(self.states)) for network in networks)
 
     def _log_emission(
         self, states: Float[Tensor, "state size"], whole: Blocks, wanted: Int[Tensor, "block column"] | None
