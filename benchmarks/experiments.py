@@ -13,7 +13,7 @@ from typing import Any
 
 from rankspace.bench import pages
 from rankspace.experiments import cells, load_table
-from rankspace.experiments.pictures import draw_learning, draw_sizes, with_runs
+from rankspace.experiments.pictures import draw_learning, draw_parsing, draw_seeds, draw_sizes, with_runs
 from rankspace.experiments.record import planned_record
 from rankspace.experiments.statistics import figure, of_runs, without_trees
 from rankspace.training import RunDirectory
@@ -32,8 +32,9 @@ CHAIN_COLUMNS = (
     *("seeds", "minutes", "at once", "minutes to"),
 )
 TREE_COLUMNS = (
-    *("model", "S-F1, reported", "by", "reproduced", "valid", "change", "test", "best test", "all", "test, > 2 words"),
-    *("corpus F1, test", "perplexity, test", "of unseen text", "collapsed", "seeds", "minutes", "at once"),
+    *("model", "S-F1, reported", "by", "reproduced", "valid", "change", "test", "best test", "seeds together", "all"),
+    *("test, > 2 words", "corpus F1, test", "perplexity, test", "of unseen text", "collapsed", "seeds", "minutes"),
+    "at once",
 )
 PRECISION_COLUMNS = ("model", "data", "perplexity, valid", "test", "S-F1, valid", "test", "seeds")
 CHOICE_COLUMNS = (
@@ -149,6 +150,7 @@ def tree_cells(row: dict[str, Any], whole: dict[str, Any] | None) -> list[str]:
         cells.change(row, whole, "s_f1"),
         cells.main_figure(row, "test", "s_f1"),
         cells.number(test and test["best"]),
+        cells.together(row, "test", "s_f1"),
         cells.over_seeds(row, "all", "s_f1"),
         cells.over_seeds(row, "test", "s_f1_longer"),
         cells.over_seeds(row, "test", "corpus_f1"),
@@ -170,7 +172,7 @@ def bound_cells(rows: Iterable[dict[str, Any]]) -> list[list[str]]:
         return cells.number(scores.get(split, {}).get("bounds", {}).get(name, {}).get(measure))
 
     def line(name: str) -> list[str]:
-        of_f1 = [bound("valid", name), "", bound("test", name), "", bound("all", name)]
+        of_f1 = [bound("valid", name), "", bound("test", name), "", "", bound("all", name)]
         return [*of_f1, bound("test", name, "s_f1_longer"), bound("test", name, "corpus_f1")]
 
     return [[f"*{shown}*", *[""] * 3, *line(name), *[""] * 6] for name, shown in BOUNDS.items()]
@@ -290,7 +292,13 @@ def picture(found: dict[str, Any]) -> str:
 
 # The page.
 
-DRAWN: dict[str, Callable[[dict[str, Any], Path], None]] = {"hmm-table2": draw_learning, "pcfg-figure6": draw_sizes}
+DRAWN: dict[str, Callable[[dict[str, Any], Path], None]] = {
+    "hmm-table2": draw_learning,
+    "hmm-recipe": draw_seeds,
+    "pcfg-table1": draw_parsing,
+    "pcfg-recipe": draw_seeds,
+    "pcfg-figure6": draw_sizes,
+}
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "hmm-table2": chain_block,
     "hmm-recipe": chain_block,

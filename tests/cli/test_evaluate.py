@@ -10,6 +10,7 @@ import rankspace
 from cli.tiny_runs import GRAMMAR, NO_RUN, TREEBANK, WORDS, Run, make_run, prepared
 from rankspace.data import Vocabulary, load_prepared
 from rankspace.evaluation import chain_perplexity, many_to_one, score, tree_perplexity
+from rankspace.training import Together
 from rankspace.training.evaluator import Evaluator
 from rankspace.training.processes import Processes
 from rankspace.trees import Tree
@@ -81,6 +82,19 @@ class TestModels:
         assert found["perplexity"]["perplexity"] == pytest.approx(expected.perplexity, rel=1e-5)
         assert (found["parsing"], found["bounds"]) == (None, None)
         assert found["tags"]["num_words"] == 13
+
+    def test_grammars_that_parse_together(self, command: Run, runs: Path, grammar: str, data: str) -> None:
+        """Scores of their trees, and no perplexity: of each there is one."""
+        other = str(runs / "c-pcfg")
+        found = json.loads(command("evaluate", grammar, data, "--with", other, "--json").result)
+        together = Together([rankspace.load(grammar), rankspace.load(other)])
+        expected = score(GOLD, together.parse(SENTENCES))
+        assert found["parsing"] == json.loads(json.dumps(expected.to_json()))
+        assert (found["run"], found["with"], found["perplexity"], found["tags"]) == (grammar, [other], None, None)
+        assert found["bounds"]["oracle"]["s_f1"] == 100
+        text = command("evaluate", grammar, data, "--with", other, "--with", grammar).result
+        assert f"with        {other}, {grammar}\n" in text
+        assert "perplexity" not in text
 
     def test_for_people(self, command: Run, grammar: str, data: str) -> None:
         rows = [line.split() for line in command("evaluate", grammar, data).result.splitlines()]
@@ -274,6 +288,14 @@ class TestMistakes:
             ),
             (["RUN", "DATA", "--gold", "gold"], "evaluate: give either RUN and DATA or --predicted and --gold, not"),
             (["--gold", "gold"], "evaluate: --predicted and --gold go together; give both."),
+            (["--gold", "gold", "--with", "RUN"], "evaluate: --with names grammars that parse together with RUN; give"),
+            (["RUN", "DATA", "--with", "no"], NO_RUN),
+            (["RUN", "DATA", "--with", "CHAIN"], "evaluate: direct is a chain; this is for grammars, which have trees"),
+            (["CHAIN", "DATA", "--with", "RUN"], "evaluate: direct is a chain; this is for grammars, which have trees"),
+            (
+                ["RUN", "text", "--with", "RUN"],
+                "evaluate: text has no gold trees to hold parses against; give DATA that",
+            ),
             (["--json"], "evaluate: there is nothing to evaluate; give RUN and DATA, or --predicted and --gold."),
             (["RUN", "DATA", "--unlabelled"], "evaluate: --unlabelled and --gold-unlabelled are for --predicted and"),
             (["--gold", "gold", "--predicted", "no"], "no: cannot be read (No such file or directory)."),
@@ -288,13 +310,16 @@ class TestMistakes:
             ),
         ],
     )
-    def test_one_line(self, command: Run, grammar: str, data: str, arguments: list[str], message: str) -> None:
+    def test_one_line(
+        self, command: Run, grammar: str, chain: str, data: str, arguments: list[str], message: str
+    ) -> None:
         prepared(Path("other"), Vocabulary(("<unk>", "the", "dog", "sees", "cat")))
+        prepared(Path("text"), trees=None)
         Path("gold").write_text(GOLD_FILE)
         Path("latin").write_bytes(b"(caf\xe9 x)\n")
         Path("bare").write_text("((the dog) (sees (the cat)))\n(dogs (bark loudly))\n")
         Path("short").write_text("(X the dog sees the cat)\n")
-        paths = {"RUN": grammar, "DATA": data}
+        paths = {"RUN": grammar, "CHAIN": chain, "DATA": data}
         ran = command("evaluate", *(paths.get(each, each) for each in arguments))
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.replace(grammar, "{RUN}").replace(data, "{DATA}").startswith(f"error: {message}")

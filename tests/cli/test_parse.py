@@ -10,7 +10,7 @@ import torch
 import rankspace
 from cli.tiny_runs import NO_RUN, Run
 from rankspace.models import Model
-from rankspace.training import Trained
+from rankspace.training import Together, Trained
 from rankspace.trees import Tree
 
 TEXT = "The dog sees the cat\n\ndog\nthe never\n  the \t dog  \r\n"
@@ -150,6 +150,51 @@ class TestTreebanks:
         assert command("parse", grammar, "--clean", given="the dog sees the dog .\n.\n") == (0, text, "")
 
 
+class TestTogether:
+    """--with: spans have the mean of their probabilities under several grammars."""
+
+    @pytest.fixture
+    def other(self, runs: Path) -> str:
+        return str(runs / "c-pcfg")
+
+    @pytest.fixture
+    def together(self, grammar: str, other: str) -> Together:
+        return Together([rankspace.load(grammar), rankspace.load(other)])
+
+    def test_brackets(self, command: Run, grammar: str, other: str, together: Together) -> None:
+        """What the first grammar cannot produce the other parses."""
+        ran = command("parse", grammar, "--with", other, given=TEXT)
+        expected = ["" if tree is None else tree.bracketed(False) for tree in together.parse(SENTENCES)]
+        assert ran == (0, "".join(f"{line}\n" for line in expected), "")
+        assert expected[3] == "(the never)"
+
+    def test_a_grammar_with_itself_is_the_same(self, command: Run, grammar: str) -> None:
+        alone = command("parse", grammar, given=TEXT)
+        assert command("parse", grammar, "--with", grammar, "--with", grammar, given=TEXT) == alone
+
+    def test_all_that_is_known(self, command: Run, grammar: str, other: str, together: Together) -> None:
+        lines = command("parse", grammar, "--with", other, "--format", "json", given=TEXT).result.splitlines()
+        found, (chart, *_) = json.loads(lines[0]), together.span_marginals(SENTENCES)
+        assert (found["log_prob"], found["unknown"]) == (None, [4])
+        assert chart is not None
+        for span in found["spans"]:
+            assert span["probability"] == pytest.approx(float(chart[span["begin"], span["end"]]))
+        assert json.loads(lines[1])["tree"] is None
+
+    def test_k_best(self, command: Run, grammar: str, other: str) -> None:
+        lines = command("parse", grammar, "--with", other, "--kbest", "2", given=TEXT).result.splitlines()
+        assert [line.split("\t")[0] for line in lines] == ["1", "1", "3", "4", "5"]
+        assert lines[2] == "3\t0.000000\t(dog)"
+
+    def test_a_sentence_that_memory_does_not_hold(
+        self, command: Run, grammar: str, other: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("rankspace.cli.memory.memory", lambda device: 10)
+        ran = command("parse", grammar, "--with", other, given="the dog sees\n")
+        assert ran.code == 2
+        assert ran.err.startswith("error: standard input: line 1: the chart of 3 words takes ")
+
+
 class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -179,6 +224,12 @@ class TestMistakes:
             (
                 ["GRAMMAR", "--labels", "--kbest", "2"],
                 "parse: --kbest has no --labels; its trees differ in spans.",
+            ),
+            (["GRAMMAR", "good", "--with", "no"], NO_RUN),
+            (["GRAMMAR", "good", "--with", "CHAIN"], "parse: direct is a chain; this is for grammars, which have"),
+            (
+                ["GRAMMAR", "good", "--with", "GRAMMAR", "--labels"],
+                "parse: grammars that parse together have no symbols in common; leave out --labels.",
             ),
             (["GRAMMAR", "--format", "xml"], "Invalid value for '--format'"),
             (["GRAMMAR", "--checkpoint", "first"], "Invalid value for '--checkpoint'"),

@@ -1,6 +1,7 @@
 """Tiny runs with random weights and prepared data, and what a command left behind."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,12 +68,13 @@ def make_run(path: Path, name: str, source: str = "", **settings: Any) -> Path:
     return path
 
 
-def prepared(path: Path, vocabulary: Vocabulary = WORDS, trees: Sequence[str] = TREEBANK) -> str:
-    """Prepared data with gold trees."""
-    corpus = encode_trees([Tree.parse(text) for text in trees], vocabulary)
+def prepared(path: Path, vocabulary: Vocabulary = WORDS, trees: Sequence[str] | None = TREEBANK) -> str:
+    """Prepared data with gold trees; without `trees` the words of those alone."""
+    corpus = encode_trees([Tree.parse(text) for text in trees or TREEBANK], vocabulary)
     gold = corpus.gold
     assert gold is not None
     card: dict[str, Any] = {"vocabulary": {}, "splits": {"train": {}, "test": {}}}
     card |= {"labels": list(gold.label_names), "tags": list(gold.tag_names)}
+    corpus = corpus if trees is not None else replace(corpus, gold=None)
     save_prepared(path, PreparedData(card, vocabulary, {"train": corpus, "test": corpus}))
     return str(path)

@@ -12,6 +12,7 @@ import pytest
 
 from rankspace.bench import pages
 from rankspace.experiments import cells, load_table, table_names
+from rankspace.experiments.record import row_entry
 from rankspace.experiments.statistics import of_runs
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ def page() -> dict[str, Any]:
 
 
 def made_up_row(name: str, data: str, scores: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    evaluations = [{"elapsed": 60.0 * number, "perplexity": 300.0 / number} for number in (1, 2, 3)]
+    evaluations = [{"epoch": number, "elapsed": 60.0 * number, "perplexity": 300.0 / number} for number in (1, 2, 3)]
     machine = {"device": "cuda (GPU)", "torch": "2", "commit": "c"}
     runs = [
         {"seed": seed, "state": "finished", "seconds": 60.0 + 60.0 * seed, "sharing": seed, "environment": machine}
@@ -38,7 +39,7 @@ def made_up_row(name: str, data: str, scores: dict[str, Any], **changes: Any) ->
     row = {"name": name, "title": f"Row {name}", "about": "", "data": data, "ablation_of": None, "weights": 1000}
     figures = {"paper": {}, "reproduction": {}, "config": {"model.preterminals": 9000}, "weights_now": 1000}
     planned = {"planned_seeds": [1, 2, 3, 4], "runs": runs, **changes}
-    return {**row, **figures, **planned, "statistics": of_runs(planned["runs"], 150.0)}
+    return {**row, **figures, "together": None, **planned, "statistics": of_runs(planned["runs"], 150.0)}
 
 
 def made_up(table: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -223,6 +224,22 @@ def test_trees(page: dict[str, Any]) -> None:
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {16}  # nothing of unseen text
 
 
+def test_seeds_that_parse_together(page: dict[str, Any]) -> None:
+    row = grammar(together={"seeds": [1, 2], "checkpoint": "best", "scores": {"test": {"s_f1": 63.21}}})
+    text = page["tree_block"](made_up("pcfg-table1", [row, grammar("h")]))
+    assert "| best test | seeds together | all |" in text
+    assert "| Row g (`g`) | 60.0 ± 0.0 | **60.0 ± 0.0** | 60.0 | 63.2 | 60.0 ± 0.0 |" in text
+    assert "| Row h (`h`) | 60.0 ± 0.0 | **60.0 ± 0.0** | 60.0 |  | 60.0 ± 0.0 |" in text
+
+
+def test_what_other_seeds_found_together_is_left_out() -> None:
+    table, row = load_table("pcfg-table1"), grammar()
+    together = {"seeds": [1, 2], "checkpoint": "best", "scores": {}}
+    for seeds, kept in (([1, 2], together), ([1], None)):
+        found = {**row, "together": {**together, "seeds": seeds}}
+        assert row_entry(table, table.rows[0], "ptb", found)["together"] == kept
+
+
 def test_a_variant_of_a_grammar(page: dict[str, Any]) -> None:
     """Its S-F1 beside that of the row it is a variant of."""
     variant = {**grammar(), "name": "v", "ablation_of": "g"}
@@ -250,8 +267,17 @@ def test_choosing_without_trees(page: dict[str, Any]) -> None:
 def test_pictures(page: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib")
     reported = [chain(name, paper={"valid": 135.6}, runs=[]) for name in ("rank-hmm-14", "vl-hmm-15")]
+    evaluated = grammar(paper={"s_f1": 64.1})
+    for run in evaluated["runs"]:
+        run["evaluations"] = [{**each, "f1": 50.0 + each["epoch"]} for each in run["evaluations"]]
+    infinite = chain("b")
+    infinite["runs"][1]["scores"]["valid"] = {"perplexity": "Infinity"}
+    infinite["statistics"] = of_runs(infinite["runs"], None)
     records = {
         "hmm-table2": made_up("hmm-table2", [chain("a"), *reported]),
+        "hmm-recipe": made_up("hmm-recipe", [chain("a"), infinite, chain("c", runs=[])]),
+        "pcfg-table1": made_up("pcfg-table1", [evaluated, {**evaluated, "data": "craft"}, grammar("h", runs=[])]),
+        "pcfg-recipe": made_up("pcfg-recipe", [evaluated, grammar("h", runs=[])]),
         "pcfg-figure6": made_up(
             "pcfg-figure6",
             [

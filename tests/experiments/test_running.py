@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import torch
 
 from experiments.raw_files import raw, treebank
 from rankspace.errors import RankspaceError
+from rankspace.evaluation import score
 from rankspace.experiments import jobs
 from rankspace.experiments.datasets import dataset
 from rankspace.experiments.jobs import Request, plan
 from rankspace.experiments.runner import run_table
-from rankspace.experiments.toy import toy_row
-from rankspace.training import RunDirectory, TimeUpError, train
+from rankspace.experiments.toy import NUM_SENTENCES, toy_row
+from rankspace.training import RunDirectory, TimeUpError, Together, load, train
 from rankspace.training.epochs import Share
 from rankspace.training.step import GradientStep, Task
 
@@ -160,6 +162,46 @@ def test_seeds_and_their_statistics(tmp_path: Path) -> None:
     found = row["statistics"]["splits"]["test"]["perplexity"]
     assert (found["mean"], found["best"], found["worst"]) == (sum(values) / 2, min(values), max(values))
     assert row["statistics"]["minutes_to"] == {"perplexity": 149.8, "num": 0}
+
+
+def test_seeds_parse_together(tmp_path: Path) -> None:
+    """All that are finished, by the checkpoints that held-out text chose; once, and again where there are more."""
+    asked = partial(request, tmp_path, "pcfg-table1", "rank-pcfg")
+    [row] = run_table(asked(seeds=(1,))).record["rows"]
+    assert row["together"] is None
+    [row] = run_table(asked(seeds=(2,))).record["rows"]
+    file = tmp_path / "quick" / "pcfg-table1" / "synthetic" / "rank-pcfg" / "together.json"
+    found = row["together"]
+    assert found == json.loads(file.read_text())
+    assert (found["seeds"], found["checkpoint"]) == ([1, 2], "held-out")
+    grammars = [load(file.parent / f"seed-{seed}", "held-out") for seed in (1, 2)]
+    corpus = dataset("synthetic", None, tmp_path / "quick" / "data", NUM_SENTENCES).data["test"]
+    trees = Together(grammars).parse([corpus.words(number) for number in range(len(corpus))])
+    expected = score([corpus.spans(number) or [] for number in range(len(corpus))], trees, corpus.lengths.tolist())
+    assert found["scores"]["test"]["s_f1"] == expected.s_f1
+    file.write_text(json.dumps({**found, "scores": {}}))
+    [row] = run_table(asked(seeds=(1, 2))).record["rows"]
+    assert row["together"]["scores"] == {}  # it was known
+    file.write_text("{")
+    [row] = run_table(asked(seeds=(3,))).record["rows"]
+    assert row["together"]["seeds"] == [1, 2, 3]
+
+
+def test_seeds_without_their_checkpoints_do_not_parse_together(tmp_path: Path) -> None:
+    """As of a folder that was copied without them: the runs count, and a line says what is missing."""
+    asked, said = partial(request, tmp_path, "pcfg-table1", "rank-pcfg"), list[str]()
+    run_table(asked(seeds=(1,)))
+    folder = tmp_path / "quick" / "pcfg-table1" / "synthetic" / "rank-pcfg" / "seed-1"
+    shutil.rmtree(folder / "checkpoints")
+    found = run_table(asked(seeds=(1, 2)), say=said.append)
+    assert (found.is_complete, found.record["rows"][0]["together"]) == (True, None)
+    assert said[-1].startswith("rank-pcfg on synthetic: seeds do not parse together: ")
+    assert str(folder) in said[-1]
+
+
+def test_chains_do_not_parse_together(tmp_path: Path) -> None:
+    [row] = run_table(request(tmp_path, "hmm-table3", "states-12", seeds=(1, 2))).record["rows"]
+    assert row["together"] is None
 
 
 def test_a_run_whose_numbers_fail_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from rankspace.cli.memory import within_memory
+from rankspace.cli.memory import marginals_of_all, within_memory
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table, shown
 from rankspace.cli.run_options import (
     MAX_TOKENS,
@@ -20,8 +20,11 @@ from rankspace.cli.run_options import (
     Quiet,
     RunOrNone,
     Seed,
+    With,
+    load_others,
     load_run,
     progress,
+    require_kind,
 )
 from rankspace.cli.sentences import Given
 from rankspace.errors import RankspaceError
@@ -58,6 +61,7 @@ def evaluate(
         ),
     ] = None,
     max_length: Annotated[int | None, typer.Option(min=1, help="Longer sentences are left out, and counted.")] = None,
+    others: With = None,
     checkpoint: Checkpoint = CheckpointName.best,
     fallback: Fallback = False,
     max_tokens: MaxTokens = MAX_TOKENS,
@@ -74,12 +78,18 @@ def evaluate(
 
     A tag is right if it is the gold tag that its preterminal, or state, meets most often.
 
+    Grammars that parse together (--with) have scores of their trees alone.
+
     Examples:
 
     rankspace evaluate my-run my-data --split valid
 
+    rankspace evaluate runs/seed-1 my-data --with runs/seed-2 --with runs/seed-3
+
     rankspace evaluate --predicted trees.txt --gold gold.mrg --preset ptb --json
     """
+    if others and (run is None or predicted is not None or gold is not None):
+        raise RankspaceError("evaluate: --with names grammars that parse together with RUN; give RUN and DATA.")
     if predicted is not None or gold is not None:
         result = _of_files(run, predicted, gold, not unlabelled, not gold_unlabelled, preset, seed)
     elif run is None:
@@ -90,32 +100,84 @@ def evaluate(
         raise RankspaceError("evaluate: --preset cleans --gold; the data of a run are prepared already.")
     else:
         trained = load_run("evaluate", run, checkpoint, device, fallback, quiet)
-        trained.max_tokens = max_tokens
+        grammars = [trained, *load_others("evaluate", others, checkpoint, device, fallback, quiet)]
+        for each in grammars:
+            each.max_tokens = max_tokens
         about = {"run": str(run), "checkpoint": str(checkpoint), "step": trained.step, "model": trained.model.NAME}
         with progress("reading", quiet) as status:
-            result = about | _of_model(trained, run, data, split, max_length, seed, status)
+            wanted = _Wanted(run, data, split, max_length, seed)
+            if others:
+                result = about | {"with": [str(each) for each in others]} | _of_all(grammars, wanted, status)
+            else:
+                result = about | _of_model(trained, wanted, status)
     if as_json:
         print_json(result)
     else:
         _show(result)
 
 
-def _of_model(
-    trained: Any, run: Path, data: str | None, split: str, max_length: int | None, seed: int, status: Any
-) -> dict[str, Any]:
-    from rankspace.cli.matching_data import load_matching
+class _Wanted(NamedTuple):
+    """What is asked of a model."""
+
+    run: Path
+    data: str | None
+    split: str
+    max_length: int | None
+    seed: int
+
+    def read(self, trained: Any) -> "_Read":
+        from rankspace.cli.matching_data import load_matching
+
+        source = self.data or trained.config.data.source
+        corpus = load_matching(self.run, trained, self.data, self.split)
+        numbers, kept = [], []
+        for number in range(len(corpus)):
+            words = corpus.words(number)
+            if self.max_length is None or len(words) <= self.max_length:
+                numbers.append(number)
+                kept.append(Given(words, f"{source}: {self.split} sentence {number + 1}"))
+        about = {"data": source, "split": self.split, "num_too_long": len(corpus) - len(kept)}
+        return _Read(corpus, numbers, kept, about)
+
+
+class _Read(NamedTuple):
+    """Sentences of a corpus, by their numbers there."""
+
+    corpus: Any
+    numbers: list[int]
+    sentences: list[Given]
+    about: dict[str, Any]
+
+
+def _of_model(trained: Any, wanted: _Wanted, status: Any) -> dict[str, Any]:
     from rankspace.cli.model_scores import Scores, evaluate_model
 
-    source = data or trained.config.data.source
-    corpus = load_matching(run, trained, data, split)
-    given = [Given(corpus.words(number), f"{source}: {split} sentence {number + 1}") for number in range(len(corpus))]
-    kept = [number for number, each in enumerate(given) if max_length is None or len(each.words) <= max_length]
+    found = wanted.read(trained)
+
+    def say(step: str) -> None:
+        status.update(f"evaluating: {step}")
 
     def compute(model: Any, sentences: list[list[str]]) -> Scores:
-        return evaluate_model(model, corpus, kept, seed, lambda step: status.update(f"evaluating: {step}"))
+        return evaluate_model(model, found.corpus, found.numbers, wanted.seed, say)
 
-    scores = within_memory(trained, [given[number] for number in kept], compute, parses=corpus.gold is not None)
-    return {"data": source, "split": split, "num_too_long": len(corpus) - len(kept), **scores.to_json()}
+    scores = within_memory(trained, found.sentences, compute, parses=found.corpus.gold is not None)
+    return {**found.about, **scores.to_json()}
+
+
+def _of_all(grammars: list[Any], wanted: _Wanted, status: Any) -> dict[str, Any]:
+    """Of grammars that parse together."""
+    from rankspace.cli.model_scores import evaluate_together
+    from rankspace.training.together import best_of
+
+    require_kind("evaluate", grammars[0], "tree")
+    found = wanted.read(grammars[0])
+    if found.corpus.gold is None:
+        raise RankspaceError(
+            f"evaluate: {found.about['data']} has no gold trees to hold parses against; give DATA that have them."
+        )
+    status.update("evaluating: parses")
+    trees = best_of([each.words for each in found.sentences], marginals_of_all(grammars, found.sentences))
+    return {**found.about, **evaluate_together(found.corpus, found.numbers, trees, wanted.seed).to_json()}
 
 
 def _of_files(
@@ -139,9 +201,9 @@ def _of_files(
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    about = ("run", "model", "checkpoint", "step", "data", "split", "predicted", "gold", "preset")
-    print_pairs([(name, str(result[name])) for name in about if name in result])
-    if "perplexity" in result:
+    about = ("run", "with", "model", "checkpoint", "step", "data", "split", "predicted", "gold", "preset")
+    print_pairs([(name, _text(result[name])) for name in about if name in result])
+    if result.get("perplexity") is not None:
         _show_perplexity(result)
     if result.get("parsing") is not None:
         _show_parsing(result["parsing"], result["bounds"])
@@ -197,6 +259,10 @@ def _show_parsing(parsing: Mapping[str, Any], bounds: Mapping[str, Mapping[str, 
     ]
     print_table(["words", "sentences", "S-F1", "corpus F1"], lengths)
     print_table(["gold label", "spans", "recall"], labels)
+
+
+def _text(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _per_cent(value: float | None) -> str:

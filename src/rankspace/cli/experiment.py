@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rankspace.experiments import Row
     from rankspace.experiments.jobs import Job, Request
 
-FIGURES = ("perplexity valid", "perplexity test", "S-F1 valid", "S-F1 test", "right-branching test", "collapsed test")
-COLUMNS = ("row", "data", "seeds", *FIGURES, "minutes")
+FIGURES = ("perplexity valid", "perplexity test", "S-F1 valid", "S-F1 test")
+TOGETHER = "seeds together"  # a column where there is something in it
+COLUMNS = ("row", "data", "seeds", *FIGURES, TOGETHER, "right-branching test", "collapsed test", "minutes")
 
 
 def experiment(
@@ -109,17 +110,27 @@ def _report(found: Any, request: "Request", as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json(found.record)
         return
-    print_table(COLUMNS, [_cells(row) for row in found.record["rows"]])
+    rows = found.record["rows"]
+    columns = [name for name in COLUMNS if name != TOGETHER or any(row.get("together") for row in rows)]
+    print_table(columns, [[cells[name] for name in columns] for cells in map(_cells, rows)])
     print_line("")
     print_pairs([("record", str(request.file))])
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """By column."""
     found = row["statistics"]
     figures = [_figure(row, split, figure) for figure in ("perplexity", "s_f1") for split in ("valid", "test")]
     num_seeds = len({*row["planned_seeds"], *(run["seed"] for run in row["runs"])})
     seeds = _with_failed(f"{found['num']} of {num_seeds}", found["num_failed"])
-    return [row["name"], row["data"], seeds, *figures, *_beside_right_branching(row), _spread(found["minutes"])]
+    beside = [_together(row), *_beside_right_branching(row), _spread(found["minutes"])]
+    return dict(zip(COLUMNS, [row["name"], row["data"], seeds, *figures, *beside], strict=True))
+
+
+def _together(row: dict[str, Any]) -> str:
+    """S-F1 of the test split where all seeds parse together."""
+    found = (row.get("together") or {}).get("scores", {}).get("test", {}).get("s_f1")
+    return "-" if found is None else f"{found:.2f}"
 
 
 def _beside_right_branching(row: dict[str, Any]) -> list[str]:

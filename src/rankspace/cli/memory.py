@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from rankspace.distributions.memory import Shortage, Work
     from rankspace.training import Trained
+    from rankspace.training.together import Marginals
 
 Result = TypeVar("Result")
 
@@ -45,6 +46,16 @@ def within_memory(
 
     with lack_told(tell):
         return compute(trained, words)
+
+
+def marginals_of_all(grammars: "Sequence[Trained]", sentences: Sequence[Given]) -> "list[Marginals]":
+    """What spans have under grammars that parse together, each within memory."""
+    from rankspace.training.together import mean_marginals
+
+    def spans(model: "Trained", some: list[list[str]]) -> "list[Marginals]":
+        return model.span_marginals(some)
+
+    return mean_marginals([within_memory(each, sentences, spans, parses=True) for each in grammars])
 
 
 def least_memory(trained: "Trained", length: int, parses: bool) -> int:

@@ -21,6 +21,7 @@ from rankspace.evaluation import (
     tree_perplexity,
 )
 from rankspace.training import Trained
+from rankspace.trees import Tree
 
 Say = Callable[[str], None]
 Tags = list[list[int]]
@@ -30,7 +31,7 @@ Tags = list[list[int]]
 class Scores:
     """All scores; None where the model or the data have nothing to score."""
 
-    perplexity: Perplexity
+    perplexity: Perplexity | None = None  # of grammars that parse together there is none
     parsing: ParseScores | None = None
     bounds: Bounds | None = None
     tags: TagScores | None = None
@@ -58,6 +59,12 @@ def evaluate_model(trained: Trained, corpus: Corpus, numbers: Sequence[int], see
         parsing = score(gold, trained.parse(sentences), lengths)
         say("bounds")
         return Scores(perplexity, parsing, bounds(gold, lengths, seed), tags)
+
+
+def evaluate_together(corpus: Corpus, numbers: Sequence[int], trees: Sequence[Tree | None], seed: int) -> Scores:
+    """Scores of trees that several grammars found together."""
+    gold, lengths = [corpus.spans(number) or [] for number in numbers], [int(corpus.lengths[each]) for each in numbers]
+    return Scores(parsing=score(gold, trees, lengths), bounds=bounds(gold, lengths, seed))
 
 
 def _perplexity(trained: Trained, sentences: Sequence[list[str]]) -> Perplexity:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankspace.cli.memory import within_memory
+from rankspace.cli.memory import marginals_of_all, within_memory
 from rankspace.cli.run_options import (
     MAX_TOKENS,
     Checkpoint,
@@ -21,9 +21,11 @@ from rankspace.cli.run_options import (
     ModelOption,
     Quiet,
     RunOrNone,
+    With,
     check_file,
     check_folder,
     chosen_run,
+    load_others,
     load_run,
     notify,
     progress,
@@ -58,6 +60,7 @@ def parse(
     kbest: Annotated[int, typer.Option(min=1, metavar="K", help="The K best trees of each sentence.")] = 1,
     trees: Trees = False,
     clean: Clean = False,
+    others: With = None,
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Longer sentences are given no tree, which takes neither time nor memory.")
     ] = None,
@@ -77,6 +80,9 @@ def parse(
 
     A sentence that the grammar cannot produce has () in place of its tree, and an empty line stays an empty line.
 
+    Grammars that differ in their seed alone err in different places: with --with, spans count the mean of their
+    probabilities under all of them.
+
     Examples:
 
     echo "the dog sleeps" | rankspace parse my-run
@@ -86,12 +92,18 @@ def parse(
     rankspace parse my-run text.txt --format json --labels > trees.jsonl
 
     rankspace parse my-run text.txt --format svg --output pictures
+
+    rankspace parse runs/seed-1 text.txt --with runs/seed-2 --with runs/seed-3
     """
     _check(format, labels, kbest, output, force)
+    if labels and others:
+        raise RankspaceError("parse: grammars that parse together have no symbols in common; leave out --labels.")
     run, files = chosen_run("parse", run, model, files)
     trained = load_run("parse", run, checkpoint, device, fallback, quiet)
     require_kind("parse", trained, "tree")
-    trained.max_tokens = max_tokens
+    grammars = [trained, *load_others("parse", others, checkpoint, device, fallback, quiet)]
+    for each in grammars:
+        each.max_tokens = max_tokens
     from rankspace.cli.parsed import Wanted
 
     wanted = Wanted(labels, kbest, format in (TreeFormat.json, TreeFormat.svg))
@@ -99,7 +111,7 @@ def parse(
     with _opened(format, output, wanted) as write, progress("parsing", quiet, output is None) as status:
         num_all = num_none = 0
         for chunk in chunks:
-            for parsed in _parsed(trained, chunk, wanted, max_length):
+            for parsed in _parsed(grammars, chunk, wanted, max_length):
                 num_all += 1
                 num_none += bool(parsed.words) and not parsed.trees
                 write(num_all, parsed)
@@ -122,16 +134,23 @@ def _check(format: TreeFormat, labels: bool, kbest: int, output: Path | None, fo
         check_file(output, force)
 
 
-def _parsed(trained: Any, chunk: list[Given], wanted: "Wanted", max_length: int | None) -> "list[Parsed]":
-    from rankspace.cli.parsed import Parsed, parse_all
+def _parsed(grammars: list[Any], chunk: list[Given], wanted: "Wanted", max_length: int | None) -> "list[Parsed]":
+    from rankspace.cli.parsed import Parsed
 
     results = [Parsed(tuple(sentence.words)) for sentence in chunk]
     short = [place for place, each in enumerate(chunk) if max_length is None or len(each.words) <= max_length]
     sentences = [chunk[place] for place in short]
-    found = within_memory(trained, sentences, lambda model, some: parse_all(model, some, wanted), parses=True)
-    for place, parsed in zip(short, found, strict=True):
+    for place, parsed in zip(short, _all_parsed(grammars, sentences, wanted), strict=True):
         results[place] = parsed
     return results
+
+
+def _all_parsed(grammars: list[Any], sentences: list[Given], wanted: "Wanted") -> "list[Parsed]":
+    from rankspace.cli.parsed import parse_all, parse_together
+
+    if len(grammars) == 1:
+        return within_memory(grammars[0], sentences, lambda model, some: parse_all(model, some, wanted), parses=True)
+    return parse_together(grammars, marginals_of_all(grammars, sentences), [each.words for each in sentences], wanted)
 
 
 @contextmanager

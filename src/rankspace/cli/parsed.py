@@ -4,9 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from jaxtyping import Float
+from torch import Tensor
+
 from rankspace.cli.symbols import with_names
 from rankspace.models import Posed
 from rankspace.training import Trained
+from rankspace.training.together import Marginals, decoded
 from rankspace.training.trained import Part
 from rankspace.trees import Tree
 
@@ -53,6 +57,24 @@ def parse_all(trained: Trained, sentences: Sequence[Words], wanted: Wanted) -> l
     return results
 
 
+def parse_together(
+    grammars: Sequence[Trained], marginals: Sequence[Marginals], sentences: Sequence[Words], wanted: Wanted
+) -> list[Parsed]:
+    """Parses from what the spans have under all grammars. The probability of a sentence is a matter of each; unknown
+    are words that none of them knows."""
+    found = decoded(sentences, marginals, wanted.num_best)
+    results = []
+    for words, trees, chart in zip(map(tuple, sentences), found, marginals, strict=True):
+        candidates = [Candidate(tree, score if wanted.num_best > 1 else None) for tree, score in trees]
+        parsed = Parsed(words, candidates)
+        if wanted.details:
+            unknown = set.intersection(*(set(unknown_places(each, words)) for each in grammars))
+            probabilities = {} if chart is None else _probabilities(parsed, chart)
+            parsed = replace(parsed, probabilities=probabilities, unknown=sorted(unknown))
+        results.append(parsed)
+    return results
+
+
 def unknown_places(trained: Trained, words: Words) -> list[int]:
     """Places of words that the model reads as <unk>."""
     numbers = trained.encode([words])[0][0].tolist() if words else []
@@ -92,7 +114,10 @@ def _add_details(trained: Trained, part: Part, posed: Posed, places: Iterable[in
     marginals = query.span_marginals(posed.words, posed.lengths).cpu()
     for row, place in enumerate(places):
         own = results[place]
-        spans = sorted({(begin, end) for each in own.trees for begin, end, _ in each.tree.spans(min_width=2)})
-        values = [float(marginals[row, begin, end]) for begin, end in spans]
-        probabilities = {span: min(max(value, 0.0), 1.0) for span, value in zip(spans, values, strict=True)}  # rounding
-        results[place] = replace(own, probabilities=probabilities, log_prob=log_probs[row])
+        results[place] = replace(own, probabilities=_probabilities(own, marginals[row]), log_prob=log_probs[row])
+
+
+def _probabilities(parsed: Parsed, marginals: Float[Tensor, "end end"]) -> dict[tuple[int, int], float]:
+    """Of the spans of all trees; rounding may leave the marginals of some above one."""
+    spans = sorted({(begin, end) for each in parsed.trees for begin, end, _ in each.tree.spans(min_width=2)})
+    return {(begin, end): min(max(float(marginals[begin, end]), 0.0), 1.0) for begin, end in spans}

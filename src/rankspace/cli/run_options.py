@@ -36,6 +36,10 @@ _RUN = "The folder of a run, as `rankspace train` wrote it, or a model of the pa
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help=_RUN)]
 RunOrNone = Annotated[Path | None, typer.Argument(metavar="RUN", help=_RUN)]  # where it may be given otherwise
 ModelOption = Annotated[Path | None, typer.Option("--model", metavar="RUN", help="RUN as an option, in its place.")]
+With = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="RUN", help="Another grammar that parses together with RUN; may be repeated."),
+]
 Checkpoint = Annotated[CheckpointName, typer.Option(help="Which weights of the run: best, held-out, last or previous.")]
 Fallback = Annotated[bool, typer.Option("--fallback", help="Take another checkpoint if this one cannot be read.")]
 Device = Annotated[DeviceName, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu or cuda.")]
@@ -76,6 +80,16 @@ def load_run(command: str, run: Path, checkpoint: str, device: str, fallback: bo
     if trained.notice is not None:
         notify(trained.notice, quiet)
     return trained
+
+
+def load_others(
+    command: str, others: list[Path] | None, checkpoint: str, device: str, fallback: bool, quiet: bool
+) -> "list[Trained]":
+    """The grammars of --with. Raises RankspaceError for a chain."""
+    found = [load_run(command, run, checkpoint, device, fallback, quiet) for run in others or ()]
+    for trained in found:
+        require_kind(command, trained, "tree")
+    return found
 
 
 def device_name(command: str, device: str) -> str:

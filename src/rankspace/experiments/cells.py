@@ -53,6 +53,12 @@ def minutes(row: dict[str, Any]) -> list[str]:
     return [f"{fastest['minutes']:.1f}", str(fastest["sharing"] or "?")] if fastest else ["", ""]
 
 
+def together(row: dict[str, Any], split: str, measure: str) -> str:
+    """Of all seeds, where they parse together."""
+    found = row.get("together")
+    return number(found["scores"].get(split, {}).get(measure)) if found else ""
+
+
 def time_to(row: dict[str, Any]) -> str:
     """Minutes of the run that was first at a perplexity of the validation split, and how many got there."""
     found, num = row["statistics"]["minutes_to"], row["statistics"]["num"]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,6 +150,12 @@ def begun(request: Request) -> list[Job]:
             place = row_folder(request, row, data)
             jobs += [Job(row, data, seed, seed_folder(place, seed)) for seed in _seeds(place)]
     return jobs
+
+
+def by_row(request: Request) -> list[tuple[tuple[str, str], list[Job]]]:
+    """The same, those of each row on each of its data sets: their names, then the runs."""
+    groups = groupby(begun(request), key=lambda job: (job.data, job.row.name))
+    return [(key, list(jobs)) for key, jobs in groups]
 
 
 def _seeds(place: Path) -> list[int]:

@@ -1,8 +1,9 @@
-"""Pictures of records, as `planned_record` gives them: learning curves, and figures against sizes. Needs matplotlib."""
+"""Pictures of records, as `planned_record` gives them: learning curves, seeds of rows beside each other, and figures
+against sizes. Needs matplotlib."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import cycle, groupby
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,11 @@ def draw_learning(found: Record, file: Path) -> None:
 
 def _curve(place: Any, row: Record, colour: str) -> list[float]:
     """A line for each finished run; returns all perplexities."""
-    runs, found = [run for run in row["runs"] if run["state"] == "finished"], []
+    runs, found = _finished(row), []
     for number, run in enumerate(runs):
         minutes = [each["elapsed"] / 60 for each in run["evaluations"]]
         values = [float(each["perplexity"]) for each in run["evaluations"]]
-        label = "" if number else f"{row['title']} ({len(runs)} seed{'s' * (len(runs) > 1)})"
+        label = "" if number else _with_seeds(row["title"], runs)
         place.plot(minutes, values, color=colour, linewidth=1.4, label=label)
         found += values
     return found
@@ -59,12 +60,73 @@ def _line(place: Any, row: Record) -> None:
     place.text(1.01, valid, text, fontsize=9, verticalalignment="center", transform=place.get_yaxis_transform())
 
 
+def draw_parsing(found: Record, file: Path) -> None:
+    """S-F1 of the validation split against epochs, for each data set: every finished run, beside what others report for
+    the first row and what right-branching trees have."""
+    plot = _pyplot()
+    groups = _by_data(with_runs(found))
+    names = dict.fromkeys(row["name"] for row in with_runs(found))
+    colours = dict(zip(names, cycle(COLOURS), strict=False))
+    drawing, places = plot.subplots(1, len(groups), figsize=(4 + 4 * len(groups), 4.5), squeeze=False)
+    for (data, rows), place in zip(groups, places[0], strict=True):
+        for row in rows:
+            _parsing_curves(place, row, colours[row["name"]])
+        first = next(row for row in found["rows"] if row["data"] == data)
+        lines = {"right-branching": _right_branching(rows, "valid")}
+        if "s_f1" in first["paper"]:
+            lines[f"{first['name']}, reported"] = first["paper"]["s_f1"]
+        for (name, value), dashes in zip(lines.items(), (":", "--"), strict=False):
+            place.axhline(value, color="black", linestyle=dashes, linewidth=0.8, label=f"{value:.1f}: {name}")
+        place.set(title=data, xlabel="epochs", ylabel="S-F1, valid")
+        place.grid(alpha=0.3)
+        place.legend(fontsize=8)
+    _save(plot, drawing, file)
+
+
+def _parsing_curves(place: Any, row: Record, colour: str) -> None:
+    runs = _finished(row)
+    for number, run in enumerate(runs):
+        epochs, values = zip(*((each["epoch"], each["f1"]) for each in run["evaluations"]), strict=True)
+        place.plot(epochs, values, color=colour, linewidth=1.4, label="" if number else _with_seeds(row["name"], runs))
+
+
+def draw_seeds(found: Record, file: Path) -> None:
+    """Every finished run of every row as a dot, and the mean of several as a bar: S-F1 of the test split where there
+    are trees, beside that of right-branching trees, else perplexity of the validation split."""
+    plot = _pyplot()
+    rows = with_runs(found)
+    split, measure = ("test", "s_f1") if figure(rows[0], "test", "s_f1") else ("valid", "perplexity")
+    drawing, place = plot.subplots(figsize=(8, 1 + 0.26 * len(rows)))
+    for height, row in enumerate(rows):
+        values = [float(run["scores"][split][measure]) for run in _finished(row)]
+        place.plot(values, [height] * len(values), "o", color=COLOURS[0], markersize=5, alpha=0.7)
+        spread = figure(row, split, measure)  # of those that are finite
+        if spread and spread["num"] > 1:
+            place.plot([spread["mean"]] * 2, [height - 0.35, height + 0.35], color=COLOURS[1], linewidth=2)
+    if measure == "s_f1":
+        place.axvline(_right_branching(rows, split), color="black", linestyle=":", label="right-branching")
+        place.legend(fontsize=8)
+    else:
+        place.set_xscale("log")
+        place.xaxis.set_major_formatter("{x:.0f}")
+        place.xaxis.set_minor_formatter("{x:.0f}")
+    place.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=9)
+    place.set(xlabel="S-F1, test" if measure == "s_f1" else "perplexity, valid", ylim=(len(rows) - 0.4, -0.6))
+    place.grid(alpha=0.3, which="both")
+    _save(plot, drawing, file)
+
+
+def _right_branching(rows: Sequence[Record], split: str) -> float:
+    """The same in all runs on the same trees."""
+    found: float = _finished(rows[0])[0]["scores"][split]["bounds"]["right_branching"]["s_f1"]
+    return found
+
+
 def draw_sizes(found: Record, file: Path) -> None:
     """S-F1 of the test split and perplexity of unseen text against the number of preterminals, for each data set: mean,
     and standard deviation."""
     plot = _pyplot()
-    rows = sorted(with_runs(found), key=lambda row: (row["data"], row["config"]["model.preterminals"]))
-    groups = [(data, list(own)) for data, own in groupby(rows, key=lambda row: row["data"])]
+    groups = _by_data(sorted(with_runs(found), key=lambda row: row["config"]["model.preterminals"]))
     drawing, places = plot.subplots(len(groups), 2, figsize=(9, 3.4 * len(groups)), squeeze=False)
     for (data, own), (left, right) in zip(groups, places, strict=True):
         _against_size(left, own, [figure(row, "test", "s_f1") for row in own])
@@ -87,6 +149,20 @@ def _against_size(place: Any, rows: Sequence[Record], spreads: Sequence[dict[str
     place.fill_between(sizes, low, high, alpha=0.2, color=COLOURS[0])
     place.set(xlabel="preterminals")
     place.grid(alpha=0.3)
+
+
+def _by_data(rows: Sequence[Record]) -> list[tuple[str, list[Record]]]:
+    """Rows of each data set, in the order in which they come."""
+    names = dict.fromkeys(row["data"] for row in rows)
+    return [(name, [row for row in rows if row["data"] == name]) for name in names]
+
+
+def _finished(row: Record) -> list[Any]:
+    return [run for run in row["runs"] if run["state"] == "finished"]
+
+
+def _with_seeds(text: str, runs: Sequence[Any]) -> str:
+    return f"{text} ({len(runs)} seed{'s' * (len(runs) > 1)})"
 
 
 def with_runs(found: Record) -> list[dict[str, Any]]:

@@ -3,14 +3,14 @@
 import datetime
 import json
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Any
 
 import torch
 
+from rankspace.experiments import seeds_together
 from rankspace.experiments.damage import made_again
 from rankspace.experiments.datasets import PTB, PTB_TEXT, SYNTHETIC_NOTE, WSJ
-from rankspace.experiments.jobs import SHARING, Job, Request, begun
+from rankspace.experiments.jobs import SHARING, Job, Request, by_row
 from rankspace.experiments.statistics import of_runs
 from rankspace.experiments.tables import Row, Table
 from rankspace.files import whole_file
@@ -38,10 +38,9 @@ def write_record(request: Request, device: str) -> dict[str, Any]:
 def table_record(request: Request, device: str) -> dict[str, Any]:
     """What is known of a table: every row with runs, with all its seeds and epochs, and where and when it was made."""
     table = request.table()
-    runs = begun(request)
-    groups = groupby(runs, key=lambda job: (job.data, job.row.name))
-    with made_again(*(job.folder for job in runs)):
-        rows = [_row(table, list(jobs)) for _, jobs in groups]
+    groups = [jobs for _, jobs in by_row(request)]
+    with made_again(*(job.folder for jobs in groups for job in jobs)):
+        rows = [_row(table, jobs) for jobs in groups]
     return {
         **_heading(table),
         "quick": request.quick,
@@ -78,7 +77,10 @@ def _heading(table: Table) -> dict[str, Any]:
 
 
 def row_entry(table: Table, row: Row, data: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a record: what the table says of it, and what is `found`: its config, weights and runs."""
+    """A row of a record: what the table says of it, and what is `found`: its config, weights and runs, and what all of
+    the finished ones parse together."""
+    together = found.get("together")
+    finished = [run["seed"] for run in found["runs"] if run["state"] == "finished"]
     return {
         "name": row.name,
         "title": row.title,
@@ -90,13 +92,19 @@ def row_entry(table: Table, row: Row, data: str, found: Mapping[str, Any]) -> di
         **{name: found[name] for name in ("config", "weights", "runs")},
         "planned_seeds": list(row.seeds),
         "statistics": of_runs(found["runs"], table.target_of(row)),
+        "together": together if together and together["seeds"] == finished else None,
     }
 
 
 def _row(table: Table, jobs: list[Job]) -> dict[str, Any]:
     first = RunDirectory.open(jobs[0].folder)
     config = options_of_row(config_from_text(first.config, str(first.path / CONFIG)))
-    found = {"config": config, "weights": first.card["model"]["weights"], "runs": [_run(job) for job in jobs]}
+    found = {
+        "config": config,
+        "weights": first.card["model"]["weights"],
+        "runs": [_run(job) for job in jobs],
+        "together": seeds_together.known(jobs),
+    }
     return {**row_entry(table, jobs[0].row, jobs[0].data, found), "card": first.card["data"]}
 
 

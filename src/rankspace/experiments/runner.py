@@ -4,15 +4,16 @@ import gc
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, NamedTuple
 
 import torch
 
-from rankspace.errors import NotEnoughMemoryError, RankspaceError, is_lack_of_memory
+from rankspace.errors import FormatError, NotEnoughMemoryError, RankspaceError, is_lack_of_memory
+from rankspace.experiments import seeds_together
 from rankspace.experiments.damage import made_again
 from rankspace.experiments.datasets import HELD_OUT, NAMES, SYNTHETIC_NOTE, Dataset, dataset
-from rankspace.experiments.jobs import ENTRY, SHARING, Job, Request, plan
+from rankspace.experiments.jobs import ENTRY, SHARING, Job, Request, by_row, plan
 from rankspace.experiments.record import write_record
 from rankspace.experiments.scores import entry_of
 from rankspace.experiments.side_by_side import Orders, run_side_by_side
@@ -72,7 +73,24 @@ def run_table(
     else:
         _run_in_turn(waiting, runner, time.monotonic() + 60 * minutes)
     num_done = sum(job.entry is not None for job in jobs)
+    if num_done == len(jobs):
+        _parse_together(runner, {(job.data, job.row.name) for job in jobs})
     return Progress(write_record(request, device), num_done, len(jobs))
+
+
+def _parse_together(runner: "Runner", wanted: Set[tuple[str, str]]) -> None:
+    """All seeds of rows, those of earlier calls included."""
+    splits = runner.request.table().splits
+    for key, jobs in by_row(runner.request):
+        if key in wanted and len(seeds_together.parsing(jobs)) > 1 and seeds_together.known(jobs) is None:
+            title = f"{key[1]} on {key[0]}"
+            found = runner.read(key[0])
+            runner.say(f"{title}, seeds together")
+            try:
+                seeds_together.find(jobs, found.data, splits, runner.device)
+            except (FormatError, NotEnoughMemoryError) as error:  # the runs are none the worse for it
+                runner.say(f"{title}: seeds do not parse together: {error}")
+            _free()
 
 
 def _run_in_turn(jobs: Sequence[Job], runner: "Runner", deadline: float) -> None:

@@ -14,6 +14,7 @@ from rankspace.training.run_directory import RunDirectory
 if TYPE_CHECKING:
     from rankspace.training.restarts import train_restarts
     from rankspace.training.runs import Outcome, train, train_seeds
+    from rankspace.training.together import Together
     from rankspace.training.trained import Sample, Trained, load
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "RunDirectory",
     "Sample",
     "TimeUpError",
+    "Together",
     "Trained",
     "load",
     "load_config",
@@ -38,6 +40,7 @@ __all__ = [
 _WITH_TORCH = {
     "Outcome": "runs",
     "Sample": "trained",
+    "Together": "together",
     "Trained": "trained",
     "load": "trained",
     "train": "runs",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankspace.data.preprocessing import Cleaner, Preprocessing
@@ -150,6 +150,22 @@ class Trained:
                 results[long[place]] = None if tree is None else Tree(words, tree.nodes)
         return results
 
+    def span_marginals(self, sentences: Sequence[Words]) -> list[Float[Tensor, "_ _"] | None]:
+        """p(words i to j - 1 are a constituent) at [i, j], of each sentence, on the host; single words have 1.
+
+        A sentence that is impossible or has no word has None. Raises RankspaceError for a chain.
+        """
+        self._only("span_marginals", "tree")
+        results: list[Tensor | None] = [_one_word() if len(words) == 1 else None for words in sentences]
+        long = [place for place, words in enumerate(sentences) if len(words) > 1]
+        for part, posed in self.posed([sentences[place] for place in long]):
+            query: Any = posed.distribution
+            found = query.span_marginals(posed.words, posed.lengths).cpu()
+            for place, length, chart in zip(part.places, part.lengths, found, strict=True):
+                if chart[0, length] > 0:  # the whole sentence
+                    results[long[place]] = chart[: length + 1, : length + 1].double()
+        return results
+
     def log_prob(self, sentences: Sequence[Words]) -> list[float]:
         """log p of each sentence, -inf for an impossible one; of a compound model what it has in its place."""
         results = [float("-inf")] * len(sentences)
@@ -280,6 +296,10 @@ def load_weights(model: Model, checkpoint: Checkpoint, path: Path) -> None:
                 f"to another run."
             )
     model.load_state_dict(dict(checkpoint.weights))
+
+
+def _one_word() -> Float[Tensor, "end end"]:
+    return torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
 
 
 def _trivial(words: Words) -> Tree | None:

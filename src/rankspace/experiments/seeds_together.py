@@ -1,0 +1,67 @@
+"""What the finished seeds of a row find when they parse together, kept in a file beside their folders."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rankspace.data.corpus import Corpus
+from rankspace.data.prepared import PreparedData
+from rankspace.evaluation import score
+from rankspace.experiments.jobs import Job
+from rankspace.files import whole_file
+from rankspace.training import RunDirectory, Together, load
+from rankspace.training.machine import matmul_precision
+from rankspace.training.run_directory import BEST, HELD_OUT
+
+FILE = "together.json"
+FIGURES = ("s_f1", "s_f1_longer", "corpus_f1", "num_unparsed")
+
+
+def parsing(jobs: Sequence[Job]) -> list[Job]:
+    """Those of the runs of a row that are finished and were scored on trees."""
+    return [job for job in jobs if any("s_f1" in each for each in (job.entry or {}).get("scores", {}).values())]
+
+
+def known(jobs: Sequence[Job]) -> dict[str, Any] | None:
+    """What was found of all runs of a row that parse; None where it is of other seeds, or was not asked for yet."""
+    seeds = [job.seed for job in parsing(jobs)]
+    try:
+        found = json.loads(_file(jobs).read_text(encoding="utf-8"))
+        return found if found["seeds"] == seeds else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # it is made again
+
+
+def find(jobs: Sequence[Job], data: PreparedData, splits: Sequence[str], device: str) -> None:
+    """Scores the trees of all runs of a row together, if there are several and it is not known yet.
+
+    Without trees where that can be: the checkpoint of each run is the one that held-out text chose, if all have one,
+    else the best. In the highest precision, as the scores of single runs.
+    """
+    own = parsing(jobs)
+    if len(own) < 2 or known(jobs) is not None:
+        return
+    by_text = all(HELD_OUT in RunDirectory.open(job.folder).card["results"] for job in own)
+    checkpoint = HELD_OUT if by_text else BEST
+    together = Together([load(job.folder, checkpoint, device) for job in own])
+    with matmul_precision("highest"):
+        scores = {split: _scores(together, data[split]) for split in splits if _has_trees(data, split)}
+    found = {"seeds": [job.seed for job in own], "checkpoint": checkpoint, "scores": scores}
+    with whole_file(_file(jobs)) as file:
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _has_trees(data: PreparedData, split: str) -> bool:
+    return split in data.splits and data[split].gold is not None
+
+
+def _scores(together: Together, corpus: Corpus) -> dict[str, Any]:
+    trees = together.parse([corpus.words(number) for number in range(len(corpus))])
+    gold = [corpus.spans(number) or [] for number in range(len(corpus))]
+    found = score(gold, trees, corpus.lengths.tolist())
+    return {name: getattr(found, name) for name in FIGURES}
+
+
+def _file(jobs: Sequence[Job]) -> Path:
+    return jobs[0].folder.parent / FILE
