@@ -228,3 +228,17 @@ class TestBlockHMM(ChainSuite):
         assert found == (
             "chain: state order; 2 blocks of 2 states, and of the transition the 2 blocks that occur in this batch"
         )
+
+
+def test_nothing_that_was_read_is_possible() -> None:
+    """No state is alive: next words have no probability, read at once or one by one, and a sentence that ends at its
+    first word can be drawn."""
+    start, stay = torch.tensor([0.0, -math.inf]), torch.tensor([[0.0, -math.inf], [-math.inf, 0.0]])
+    chain = BlockHMM(start, stay, torch.zeros(2, 1), torch.tensor([0, 1]))
+    words = torch.tensor([[0, 1]])
+    nothing = [[-math.inf, -math.inf]]
+    assert chain.next_word(words).tolist() == chain.expanded().next_word(words).tolist() == nothing
+    assert chain.begin(1).step(words[:, 0]).step(words[:, 1]).next_word().tolist() == nothing
+    assert chain.begin(0).step(words[:0, 0]).next_word().shape == (0, 2)
+    drawn = BlockHMM(start, stay, torch.zeros(2, 1), torch.tensor([0, 1]), eos=0).sample(2, 3)
+    assert (drawn.words.tolist(), float(drawn.lost_mass)) == ([[0], [0]], 0.0)

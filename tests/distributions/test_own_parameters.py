@@ -346,3 +346,17 @@ def test_on_a_gpu(kind: str) -> None:
     for label, count in once.items():
         torch.testing.assert_close(count.cpu().double(), expected[label], **NARROW)
         assert torch.equal(count, twice[label])
+
+
+@pytest.mark.parametrize("own", ["log_head", "log_emission"])
+def test_the_planner_counts_words_beyond_the_vocabulary(own: str) -> None:
+    """Where sentences have tables of their own every token is a word: there may be more than the vocabulary has."""
+    torch.manual_seed(0)
+    shapes = {"log_root": (2,), "log_head": (2, 3), "log_left": (3, 4), "log_right": (3, 4), "log_emission": (2, 3)}
+    shapes[own] = (2, *shapes[own])
+    tables = {name: torch.randn(shape).log_softmax(-1) for name, shape in shapes.items()}
+    words = torch.tensor([[0, 1, 2, 0, 1], [2, 1, 0, 1, 1]])
+    planned = RankSpacePCFG(**tables)
+    for order in ("rank", "state"):
+        torch.testing.assert_close(planned.log_prob(words), RankSpacePCFG(**tables, order=order).log_prob(words))
+    assert "words" in planned.explain(words)

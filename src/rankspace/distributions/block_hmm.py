@@ -28,7 +28,7 @@ from rankspace.inference.chain.block_log import (
 from rankspace.inference.chain.block_prior import BlockStepper
 from rankspace.inference.chain.forward import Recursion
 from rankspace.inference.chain.log_space import LogRecursion
-from rankspace.inference.chain.messages import Messages, at_the_end, filtered
+from rankspace.inference.chain.messages import Messages, at_the_end, filtered, largest_at_the_end
 from rankspace.inference.chain.paths import Draw, Trace, best
 from rankspace.inference.links import DenseLink, Precision
 
@@ -221,6 +221,12 @@ class BlockHMM(ChainDistribution):
 
     def _log_predicted(self, messages: Messages, rows: Int[Tensor, "row"]) -> Float[Tensor, "row state"]:
         return self._stepper.predicted(self._spread(messages, messages.forward[rows], rows, -torch.inf))
+
+    def _largest(self, batch: Batch) -> Float[Tensor, "batch"]:
+        recursion = self._query_recursion(batch)
+        if not isinstance(recursion, LogBlockRecursion):
+            return super()._largest(batch)
+        return largest_at_the_end(recursion.layout, block_forward_table(recursion, torch.amax))
 
     @within_memory
     def viterbi(

@@ -16,7 +16,7 @@ from rankspace.errors import RankspaceError, ShapeError
 from rankspace.inference.chain.exact_product import CHUNK, exact_log_product
 from rankspace.inference.chain.incremental import Stepper
 from rankspace.inference.chain.log_space import LogRecursion, forward_table
-from rankspace.inference.chain.messages import Messages, at_the_end, filtered, surprisals
+from rankspace.inference.chain.messages import Messages, at_the_end, filtered, largest_at_the_end, surprisals
 from rankspace.inference.chain.paths import Choose, Draw, Trace, best, log_weight, max_product, trace
 from rankspace.inference.chain.prior import Generated, generate, log_mass_without
 
@@ -143,6 +143,10 @@ class ChainDistribution(RecursiveDistribution):
             possible, draw = self._possible(messages.log_z), Draw(generator)
             found = trace(messages.recursion, messages.forward, exact_log_product, draw, num)
             return self._paths(messages.recursion, found, draw, possible)
+
+    def _largest(self, batch: Batch) -> Float[Tensor, "batch"]:
+        recursion = self._query_recursion(batch)
+        return largest_at_the_end(recursion.layout, forward_table(recursion, max_product))
 
     def _best_paths(self, batch: Batch) -> list[ChainPath | None]:
         recursion = self._query_recursion(batch)

@@ -7,6 +7,7 @@ A concrete distribution says how its parameters make a recursion that an engine 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
@@ -26,7 +27,13 @@ from rankspace.distributions.memory import (
 )
 from rankspace.distributions.parameters import Axes, check_kind, check_normalised, is_integral, sizes_of
 from rankspace.errors import RankspaceError, ShapeError
-from rankspace.inference.differentiation import differentiable, differentiating, lasting
+from rankspace.inference.differentiation import (
+    depending_on,
+    differentiable,
+    differentiating,
+    lasting,
+    without_autocast,
+)
 from rankspace.inference.links import Precision
 from rankspace.inference.ragged import Ragged, lengths_of, ragged
 
@@ -172,7 +179,8 @@ class Distribution(ABC):
     def _log_z(self, batch: Batch) -> Float[Tensor, "batch"]:
         """log_prob of a batch with its extras, redone where the dtype was too narrow."""
         if self.backend == "autograd":
-            return self._log_space(self.parameters, batch).to(self.dtype)
+            given = [*self.parameters.values(), *(each for each in batch.extras.values() if each.is_floating_point())]
+            return depending_on(self._log_space(self.parameters, batch).to(self.dtype), *given)
         log_z, lost = self._linear(self.parameters, batch)
         if not bool(lost.any()):
             return log_z.to(self.dtype)
@@ -211,6 +219,11 @@ class Distribution(ABC):
         derivation's parameters. Zero for impossible sentences.
         """
 
+    @abstractmethod
+    def _largest(self, batch: Batch) -> Float[Tensor, "batch"]:
+        """The largest log weight that a derivation of each sentence has, in float64, whatever numbers the log
+        parameters are; -inf where there is none."""
+
     # Memory.
 
     @classmethod
@@ -237,6 +250,10 @@ class Distribution(ABC):
     def _is_wide(self, query: str) -> bool:
         """Whether a query is answered in float64."""
         return query in ("posterior_entropy", "posterior_cross_entropy", "posterior_kl", "viterbi", "viterbi_joint")
+
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        """Queries go by `precision`, also within autocast."""
+        return without_autocast(self.device)
 
     @property
     def _label(self) -> str:
@@ -313,10 +330,21 @@ class Distribution(ABC):
             forbidden = {name: value == -math.inf for name, value in theirs.parameters.items()}
             weights = {name: value.masked_fill(forbidden[name], 0) for name, value in theirs.parameters.items()}
             result = theirs._log_z(batch) - mine._slope(batch, weights)
-            if other is not self and any(bool(mask.any()) for mask in forbidden.values()):
-                used = mine._slope(batch, {name: mask.double() for name, mask in forbidden.items()})
-                result = result.masked_fill(used > 0, math.inf)
+            if other is not self:
+                result = result.masked_fill(mine._uses(batch, forbidden), math.inf)
             return result.masked_fill(impossible, 0)
+
+    def _uses(self, batch: Batch, marked: Mapping[str, Bool[Tensor, "..."]]) -> Bool[Tensor, "batch"]:
+        """Whether some derivation of a sentence has a marked parameter, however improbable it is: how many of them the
+        derivation has that has most, which no rounding and no range can hide."""
+        own = {name: mask & (self.parameters[name] > -math.inf) for name, mask in marked.items()}
+        if not any(bool(mask.any()) for mask in own.values()):
+            return torch.zeros(len(batch.lengths), dtype=torch.bool, device=self.device)
+        counts = {
+            name: torch.where(value > -math.inf, own[name].to(value.dtype), value)
+            for name, value in self.parameters.items()
+        }
+        return self.with_parameters(counts)._largest(batch) > 0
 
     @within_memory
     def posterior_kl(

@@ -25,6 +25,7 @@ from rankspace.inference.dense_tree.prior import branch, length_probabilities
 from rankspace.inference.dense_tree.slopes import slopes
 from rankspace.inference.dense_tree.traces import best_way, drawn, trace
 from rankspace.inference.dense_tree.weights import DenseWeights
+from rankspace.inference.differentiation import depending_on
 from rankspace.inference.tree.nodes import Nodes, Spans
 
 
@@ -205,7 +206,7 @@ def _posterior_in_log_space(weights: LogWeights, batch: Batch) -> tuple[Tensor, 
             make(layout.total_spans - layout.num_tokens, n).requires_grad_(),
         )
         log_z = log_inside(weights, layout, offsets).log_z
-        total = log_z.masked_fill(log_z == -math.inf, 0).sum()
+        total = depending_on(log_z.masked_fill(log_z == -math.inf, 0).sum(), *offsets)
         words, spans = torch.autograd.grad(total, offsets)
     return words, spans
 

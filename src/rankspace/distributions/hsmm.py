@@ -15,7 +15,7 @@ from rankspace.distributions.memory import within_memory
 from rankspace.errors import RankspaceError
 from rankspace.inference.chain.exact_product import exact_log_product
 from rankspace.inference.chain.log_space import LogProduct
-from rankspace.inference.chain.messages import Messages, at_the_end
+from rankspace.inference.chain.messages import Messages, at_the_end, largest_at_the_end
 from rankspace.inference.chain.paths import Choose, Draw, best, max_product
 from rankspace.inference.chain.segment_messages import SegmentMessages
 from rankspace.inference.chain.segment_prior import SegmentStepper, generate_segments, log_mass_ended
@@ -117,6 +117,11 @@ class HSMM(ChainDistribution):
     def _log_predicted(self, messages: Messages, rows: Int[Tensor, "row"]) -> Float[Tensor, "row size"]:
         assert isinstance(messages, SegmentMessages)
         return messages.reading.following[rows]
+
+    def _largest(self, batch: Batch) -> Float[Tensor, "batch"]:
+        chains = self._query_recursion(batch)
+        chart = chart_of(chains, list(steps(chains, max_product, torch.amax)))
+        return largest_at_the_end(chains.layout, chart.finished)
 
     @within_memory
     def viterbi(

@@ -133,7 +133,8 @@ def bytes_asked(error: BaseException | None) -> int | None:
 
 def within_memory(method: Method) -> Method:
     """A method on `words` and `lengths` whose lack of memory is told by `self._shortage(query, words, lengths)` and
-    `self._remedy`, under the name of the outermost such method. Other errors pass. `is_within_memory` knows it.
+    `self._remedy`, under the name of the outermost such method. Other errors pass. `is_within_memory` knows it. Runs
+    within `self._arithmetic()`.
 
     So is a lack in the backward pass of its result, by what that keeps of the call; but for plain operations of torch,
     whose backward passes are torch's own.
@@ -149,7 +150,7 @@ def within_memory(method: Method) -> Method:
                 shortage = self._shortage(method.__name__, given["words"], given.get("lengths"))
             return cast(Shortage, shortage).told(f"{self._label}.{method.__name__}", error, self._remedy)
 
-        with lack_told_in_both_passes(tell):
+        with lack_told_in_both_passes(tell), self._arithmetic():
             return method(self, *args, **kwargs)
 
     setattr(within, MARK, True)

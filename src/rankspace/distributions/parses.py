@@ -147,6 +147,9 @@ class TreeDistribution(SpanDistribution):
         ranks = ranks_of(nodes, len(batch.lengths)) if query == "viterbi_joint" else None
         return BestParses(trees_of(nodes, self._word_lists(batch)), log_prob.to(self.dtype), ranks)
 
+    def _largest(self, batch: Batch) -> Float[Tensor, "batch"]:
+        return self._best({name: value.detach() for name, value in self.parameters.items()}, batch)[1]
+
     def _check_parameters(self, query: str) -> None:
         """NaN would make every tree as good as none."""
         for label, value in self.parameters.items():

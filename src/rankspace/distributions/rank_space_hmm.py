@@ -17,7 +17,7 @@ from rankspace.inference.chain.exact_product import exact_log_product
 from rankspace.inference.chain.forward import Recursion
 from rankspace.inference.chain.incremental import Stepper
 from rankspace.inference.chain.log_space import LogProduct, LogRecursion, forward_table
-from rankspace.inference.chain.messages import Messages, at_the_end, filtered
+from rankspace.inference.chain.messages import Messages, at_the_end, filtered, largest_at_the_end
 from rankspace.inference.chain.paths import (
     Choose,
     Draw,
@@ -184,14 +184,21 @@ class RankSpaceHMM(ChainDistribution):
         """
         with torch.no_grad():
             batch = self._sentences(words, lengths, observed)
-            recursion = super()._query_recursion(batch)
-            recursion = replace(recursion, log_start=(self._log_first[:, None] + self._to_rank).amax(0))
-            if self._order_for(batch.lengths) == "rank":
-                recursion = self._joined(recursion, max_product)
+            recursion = self._max_recursion(batch)
             forward, log_end = forward_table(recursion, max_product), self._to_state.amax(1)
             found = trace(recursion, forward, max_product, best, log_end=log_end)
             possible = self._possible(at_the_end(recursion.layout, (forward + log_end).amax(1)))
             return only(self._paths(recursion, found, best, possible))
+
+    def _max_recursion(self, batch: Batch) -> LogRecursion:
+        """For maxima over states as well as ranks."""
+        recursion = super()._query_recursion(batch)
+        recursion = replace(recursion, log_start=(self._log_first[:, None] + self._to_rank).amax(0))
+        return self._joined(recursion, max_product) if self._order_for(batch.lengths) == "rank" else recursion
+
+    def _largest(self, batch: Batch) -> Float[Tensor, "batch"]:
+        recursion = self._max_recursion(batch)
+        return largest_at_the_end(recursion.layout, forward_table(recursion, max_product))
 
     @property
     def _log_first(self) -> Float[Tensor, "state"]:

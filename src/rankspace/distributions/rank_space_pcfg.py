@@ -86,7 +86,8 @@ class RankSpacePCFG(LowRankTreeDistribution):
         if self._own_rules and lengths:
             words = round(sum(lengths) / len(lengths))
             lengths = (words,)  # each sentence is a batch of its own: that of an average one decides
-        sizes = (self.num_nonterminals, self.num_preterminals, self.rank, self.vocabulary)
+        vocabulary = max(self.vocabulary, words)  # where sentences have tables of their own every token is a word
+        sizes = (self.num_nonterminals, self.num_preterminals, self.rank, vocabulary)
         return _plan(*sizes, lengths, max(1, words), self.dtype.itemsize)
 
     def explain(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> str:

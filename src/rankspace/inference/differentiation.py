@@ -1,7 +1,8 @@
 """What the engines and torch's automatic differentiation need to agree on."""
 
+import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cached_property, wraps
 from typing import Any, TypeVar
@@ -15,20 +16,54 @@ Made = TypeVar("Made")
 Differentiable = TypeVar("Differentiable", bound=type[torch.autograd.Function])
 Tell = Callable[[BaseException], NotEnoughMemoryError]
 
+LARGE = 2.0**16  # slopes up to which adjoints keep within the range of float32
+
 _TELL: ContextVar[Tell | None] = ContextVar("tell", default=None)
 
 
 def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """For the backward pass of an autograd function that is an algorithm of its own: refuses create_graph=True, under
-    which its result would count as a constant and second derivatives would be wrong without a word."""
+    which its result would count as a constant and second derivatives would be wrong without a word. Runs outside of
+    autocast, as the forward pass did."""
 
     @wraps(backward)
     def checked(ctx: Any, *slopes: Any) -> Any:
         if torch.is_grad_enabled():
             raise RankspaceError("log_prob: second derivatives need plain operations; give backend='autograd'.")
-        return backward(ctx, *slopes)
+        device = next((each.device for each in slopes if isinstance(each, Tensor)), None)
+        with nullcontext() if device is None else without_autocast(device):
+            return backward(ctx, *slopes)
 
     return checked
+
+
+def with_large_slopes(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """For the backward pass of an engine, whose adjoints come near the end of the range of float32 themselves. Slopes
+    of log Z above LARGE are divided by a power of two, and what comes of them, linear as it is, multiplied by it."""
+
+    @wraps(backward)
+    def scaled(ctx: Any, slopes: Tensor | None, *others: Any) -> Any:
+        largest = 0.0 if slopes is None or not slopes.numel() else float(slopes.abs().amax())
+        if slopes is None or not LARGE < largest < math.inf:
+            return backward(ctx, slopes, *others)
+        power = 2.0 ** math.frexp(largest)[1]
+        found = backward(ctx, slopes / power, *others)
+        return tuple(each * power if isinstance(each, Tensor) else each for each in found)
+
+    return scaled
+
+
+def depending_on(value: Tensor, *others: Tensor) -> Tensor:
+    """The value as a function of others, with derivatives of zero where it had none: what has no derivation is a
+    constant, of which torch refuses to make a backward pass."""
+    for other in others:
+        value = value + other[:0].sum().to(value.dtype)
+    return value
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Within, products have the precision that they are asked for, not one that a program around them has set."""
+    return torch.autocast(device.type, enabled=False)
 
 
 @contextmanager

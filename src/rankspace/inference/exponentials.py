@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.inference.differentiation import tell_of_lacks
+from rankspace.inference.differentiation import tell_of_lacks, without_autocast
 from rankspace.inference.links import Precision, product
 
 
@@ -42,6 +42,7 @@ class _Product(torch.autograd.Function):
             left, right = torch.cat(log_lefts).exp(), log_right.exp()
             of_left, of_right = slopes @ right.T * left, left.T @ slopes * right
         else:
-            of_left = product(slopes, right.T, ctx.precision).mul_(left)
-            of_right = product(left.T, slopes, ctx.precision).mul_(right)
+            with without_autocast(slopes.device):
+                of_left = product(slopes, right.T, ctx.precision).mul_(left)
+                of_right = product(left.T, slopes, ctx.precision).mul_(right)
         return (None, of_right, *of_left.split(ctx.sizes))

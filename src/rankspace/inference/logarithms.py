@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankspace.inference.differentiation import without_autocast
 from rankspace.inference.scaled import lowest
 
 
@@ -26,13 +27,15 @@ def maximum(values: Tensor, axis: int = -1) -> Tensor:
 def log_matrix_product(left: Float[Tensor, "row middle"], right: Float[Tensor, "middle out"]) -> Tensor:
     """log(exp(left) exp(right)), differentiable any number of times; for matrices of log-probabilities.
 
-    Multiplied in linear space; entries below the range of the dtype are taken from logarithms.
+    Multiplied in linear space, also within autocast; entries below the range of the dtype are taken from logarithms.
     """
-    products = left.exp() @ right.exp()
+    with without_autocast(left.device):
+        products = left.exp() @ right.exp()
     low = products < lowest(products.dtype)
     result = torch.where(low, -torch.inf, torch.where(low, 1, products).log())
     if not bool(low.any()):
         return result
-    positive = (left > -torch.inf).float() @ (right > -torch.inf).float() > 0
+    with without_autocast(left.device):
+        positive = (left > -torch.inf).float() @ (right > -torch.inf).float() > 0
     row, out = (low & positive).nonzero().unbind(1)
     return result.index_put((row, out), log_sum_exp(left[row] + right.T[out]))

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -103,6 +104,10 @@ class Model(nn.Module, ABC):
 
     def _learns(self) -> bool:
         return torch.is_grad_enabled() and any(weight.requires_grad for weight in self.parameters())
+
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        """Networks may run within autocast; what must not leaves it by itself."""
+        return nullcontext()
 
     @property
     def _label(self) -> str:

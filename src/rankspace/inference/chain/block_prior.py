@@ -32,7 +32,7 @@ class BlockStepper(Stepper):
     def predicted(self, log_vectors: Float[Tensor, "row size"]) -> Float[Tensor, "row size"]:
         """Only the states that are alive in some row are multiplied: those of the last words' blocks."""
         alive = (log_vectors != -torch.inf).any(0)
-        if bool(alive.all()):
+        if bool(alive.all()) or not bool(alive.any()):
             return super().predicted(log_vectors)
         (link,) = self.log_links
         return exact_log_product(link[:, alive].double())(log_vectors[:, alive])

@@ -9,7 +9,7 @@ from torch import Tensor
 from rankspace.inference.chain.backward import gradients, slopes
 from rankspace.inference.chain.forward import Chart, Recursion, log_totals, run_forward
 from rankspace.inference.chain.range_check import Support, lost_sentences
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, with_large_slopes
 
 
 def log_z(recursion: Recursion, support: Support) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
@@ -47,6 +47,7 @@ class _LogZ(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives_only
+    @with_large_slopes
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         *tensors, outputs, powers, words, log_scale, totals, lost = ctx.saved_tensors
         recursion = ctx.recursion.like(tuple(tensors))

@@ -67,6 +67,11 @@ def at_the_end(layout: Ragged, rows: Float[Tensor, "token"]) -> Float[Tensor, "b
     return torch.where(layout.length_at > 0, rows[layout.last_token], 0)
 
 
+def largest_at_the_end(layout: Ragged, table: Float[Tensor, "token size"]) -> Float[Tensor, "batch"]:
+    """The largest entry at the last word of each sentence, in the order of the caller; 0 for an empty one."""
+    return layout.in_callers_order(at_the_end(layout, table.amax(1)))
+
+
 def surprisals(messages: Messages) -> Float[Tensor, "token"]:
     """- log p(w_t | words before it): inf from the first word that cannot follow on."""
     layout, totals = messages.recursion.layout, messages.prefixes

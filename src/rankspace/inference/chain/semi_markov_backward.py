@@ -25,7 +25,7 @@ from rankspace.inference.chain.semi_markov import (
     log_totals,
     lost_sentences,
 )
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, with_large_slopes
 from rankspace.inference.ragged import Ragged
 from rankspace.inference.scaled import power_of_two
 
@@ -237,6 +237,7 @@ class _LogZ(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives_only
+    @with_large_slopes
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         *tensors, entry, entry_exponent, finished, finished_exponent, good = ctx.saved_tensors
         chart = Chart(entry, entry_exponent, finished, finished_exponent)

@@ -12,7 +12,7 @@ from rankspace.inference.dense_tree.inside import Chart, inside, span_scale
 from rankspace.inference.dense_tree.outside import Adjoint, Collector, outside
 from rankspace.inference.dense_tree.precision_loss import SupportOf, lost_sentences
 from rankspace.inference.dense_tree.weights import DenseWeights, root_rows
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, with_large_slopes
 from rankspace.inference.links import product
 from rankspace.inference.ragged import Ragged
 
@@ -114,6 +114,7 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives_only
+    @with_large_slopes
     def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Any, ...]:
         rule, head, root, words, log_span, lost, *tables = ctx.saved_tensors
         weights = DenseWeights(rule, head, root, words, log_span, ctx.precision)

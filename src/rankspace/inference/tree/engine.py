@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, with_large_slopes
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.inside import Inside, SpanWeights, inside
 from rankspace.inference.tree.outside import gradients
@@ -64,6 +64,7 @@ class _LogZ(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives_only
+    @with_large_slopes
     def backward(ctx: Any, slopes: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         nothing = (None,) * 4
         if slopes is None:

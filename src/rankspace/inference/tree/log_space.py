@@ -105,7 +105,7 @@ def log_chart(
     """The inside pass. log Z is -inf for an impossible sentence and for one of fewer than two words."""
     children = [_words(inputs, layout, token_word, total, offsets)]
     if log_weights is not None:
-        children[0] = children[0] + log_weights[layout.spans(1), None]
+        children[0] = children[0] + log_weights[: layout.num_tokens, None]
     alphas, states = [], []
     log_z = [inputs.root.new_full((len(layout.lengths) - layout.alive[min(2, layout.longest + 1)],), -math.inf)]
     for width in range(2, layout.longest + 1):

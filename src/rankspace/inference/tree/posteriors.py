@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rankspace.inference.differentiation import depending_on
 from rankspace.inference.links import DenseLink
 from rankspace.inference.scaled import times_power
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
@@ -121,8 +122,8 @@ def state_posteriors_in_log_space(
     with torch.enable_grad():
         offsets = Offsets.zeros(states, layout)
         log_z = log_chart(states, layout, sentences.token_word, log_weights, offsets=offsets).log_z
-        found = torch.autograd.grad(log_z.where(log_z > -math.inf, 0).sum(), offsets, allow_unused=True)
-    tokens, wide = (torch.zeros_like(x) if p is None else p for x, p in zip(offsets, found, strict=True))
+        total = depending_on(log_z.where(log_z > -math.inf, 0).sum(), *offsets)
+        tokens, wide = torch.autograd.grad(total, offsets)
     for width in range(1, layout.longest + 1):
         rows = rows_of(width)
         if len(rows):
