@@ -133,6 +133,14 @@ def test_seeds(run: Run) -> None:
             "train: --seeds is '1,x'; give different whole numbers with commas, such as 1,2,3.",
         ),
         (
+            ("--config", "config.toml", "-o", "out", "--device", "cpu", "--set", "model.rank=99999999999999999999999"),
+            "train: the model: no memory holds rank-hmm with model.rank = 99999999999999999999999; lower model.rank.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--device", "cpu", "--set", "model.size=100000000000"),
+            "train: the model: no memory holds rank-hmm with model.size = 100000000000; lower model.size.",
+        ),
+        (
             ("nowhere", "--config", "config.toml", "-o", "out"),
             "{here}/nowhere: is no prepared data: it has no card.json; make it with data prepare.",
         ),

@@ -31,7 +31,6 @@ from rankspace.training.machine import (
     decided_precision,
     enough_memory_for_weights,
     environment,
-    without_weights,
 )
 from rankspace.training.processes import Processes, is_first_process, join_processes
 from rankspace.training.progress import Display, Quiet
@@ -195,7 +194,7 @@ def _resume(config: Config, path: Path, data: PreparedData, processes: Processes
 
 def _room_for(name: str, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Within, a lack of memory is told as one for a model, its gradients and what its optimiser remembers."""
-    return enough_memory_for_weights("the model", lambda: without_weights(name, settings))
+    return enough_memory_for_weights("the model", name, settings)
 
 
 def _kept(trainer: Trainer, run: RunDirectory | None, config: Config, display: Display, done: float) -> Trainer:
