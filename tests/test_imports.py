@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 ARROW = (
     "errors",
+    "seeds",
     "devices",
     "files",
     "trees",

@@ -9,6 +9,7 @@ import pytest
 
 import rankspace
 from rankspace.cli import main
+from rankspace.seeds import LARGEST_SEED
 from rankspace.training import RunDirectory, preset_names
 from short_memory import lacking
 
@@ -133,6 +134,26 @@ def test_seeds(run: Run) -> None:
             "train: --seeds is '1,x'; give different whole numbers with commas, such as 1,2,3.",
         ),
         (
+            ("--config", "config.toml", "-o", "out", "--seeds", "1,99999999999999999999"),
+            "train: --seeds has 99999999999999999999; give whole numbers from 0 to 4294967295.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--seeds", "9" * 5000),
+            f"train: --seeds has {'9' * 5000}; give whole numbers from 0 to 4294967295.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--set", "run.seed=9223372036854775807"),
+            "config: run.seed is 9223372036854775807; give at least 0 and at most 4294967295.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--set", f"run.seed={10**23}"),
+            "config: run.seed is 100000000000000000000000; give at least 0 and at most 4294967295.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--set", f"run.seed={'9' * 5000}"),
+            f"config: run.seed is '{'9' * 5000}'; give a whole number.",
+        ),
+        (
             ("--config", "config.toml", "-o", "out", "--device", "cpu", "--set", "model.rank=99999999999999999999999"),
             "train: the model: no memory holds rank-hmm with model.rank = 99999999999999999999999; lower model.rank.",
         ),
@@ -164,6 +185,14 @@ def test_mistakes(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[st
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == f"error: {message.format(here=Path.cwd())}\n"
     assert not Path("out").exists()
+
+
+def test_the_largest_seed(run: Run) -> None:
+    seed = str(LARGEST_SEED)
+    options = ["--config", "config.toml", "--device", "cpu", "-q", "--set", "run.max_steps=1"]
+    assert run(*options, "-o", "out", "--seed", seed).code == 0
+    assert run(*options, "-o", "many", "--seeds", seed).code == 0
+    assert run("--resume", "-o", "out", "--device", "cpu", "-q", "--set", "run.max_steps=2").code == 0
 
 
 def test_a_device_by_its_number(run: Run) -> None:

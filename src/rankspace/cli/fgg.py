@@ -9,6 +9,7 @@ import typer
 from rankspace.cli.help_text import Command, Group
 from rankspace.cli.output import number, print_json, print_line, print_table, shown, shown_all, working
 from rankspace.errors import DecompositionError, FormatError, GrammarError, RankspaceError
+from rankspace.seeds import LARGEST_SEED
 
 app = typer.Typer(
     cls=Group,
@@ -107,7 +108,7 @@ def rank_space(
     rank: Annotated[int, typer.Option(min=1, help="Number of ranks of each decomposition.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.json", help="Where the result goes.")],
     max_error: Annotated[float, typer.Option(min=0, help="Largest relative error allowed in a decomposition.")] = 1e-3,
-    seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random starts.")] = 0,
     restarts: Annotated[int, typer.Option(min=1, help="Random starts of each decomposition.")] = 10,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.json if it exists.")] = False,
     as_json: AsJson = False,

@@ -11,6 +11,7 @@ from rankspace.cli.output import print_json, print_line, print_pairs, print_tabl
 from rankspace.cli.run_info import evaluations_shown
 from rankspace.cli.run_options import seeds_of
 from rankspace.errors import RankspaceError
+from rankspace.seeds import LARGEST_SEED
 
 
 class Device(StrEnum):
@@ -33,7 +34,7 @@ def train(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="section.key=value; may be repeated.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same as --set run.seed=N.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="The same as --set run.seed=N.")] = None,
     seeds: Annotated[str | None, typer.Option(metavar="1,2,3", help="One run for each, and a table of them.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR, if there is one.")] = False,
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,

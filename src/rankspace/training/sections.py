@@ -6,6 +6,7 @@ Zero stands for "none" where an option is a limit.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rankspace.seeds import LARGEST_SEED
 from rankspace.training.options import option
 
 
@@ -113,7 +114,7 @@ class EvaluationConfig:
 class RunConfig:
     """How long, how exact and what is kept."""
 
-    seed: int = option(1, "of weights, batches and dropout", at_least=0)
+    seed: int = option(1, "of weights, batches and dropout", at_least=0, at_most=LARGEST_SEED)
     epochs: int = option(10, "passes over the training data", at_least=1)
     max_steps: int = option(0, "steps at most; 0 for no limit", at_least=0)
     precision: Literal["auto", "highest", "high", "medium"] = option(
