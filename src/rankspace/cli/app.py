@@ -51,11 +51,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": WIDTH},
 )
 app.command(cls=Command)(demo)
-app.command(cls=Command, no_args_is_help=True)(train)
-app.command(cls=Command, no_args_is_help=True)(evaluate)
-app.command(cls=Command, no_args_is_help=True)(parse)
-app.command(cls=Command, no_args_is_help=True)(score)
-app.command(cls=Command, no_args_is_help=True)(sample)
+app.command(cls=Command)(train)
+app.command(cls=Command)(evaluate)
+app.command(cls=Command)(parse)
+app.command(cls=Command)(score)
+app.command(cls=Command)(sample)
 app.add_typer(show.app, name="show")
 app.command(cls=Command)(info)
 app.add_typer(fgg.app, name="fgg")
@@ -81,7 +81,7 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except _ClickException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # raised by a command that cannot do without arguments
+        if type(error).__name__ == "NoArgsIsHelpError":  # raised by a group without a command
             print(error.format_message())
             return 0
         return _complain(_usage(error))

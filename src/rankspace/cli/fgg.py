@@ -43,7 +43,7 @@ AsJson = Annotated[
 ]
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def check(
     file: GrammarFile,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse useless nonterminals.")] = False,
@@ -69,7 +69,7 @@ def check(
         print_summary(summary)
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def z(
     file: GrammarFile,
     sentence: Annotated[str | None, typer.Option(help="Words, with blanks between them, to be observed.")] = None,
@@ -102,7 +102,7 @@ def z(
         print_answer(fgg, result)
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def rank_space(
     file: GrammarFile,
     rank: Annotated[int, typer.Option(min=1, help="Number of ranks of each decomposition.")],
@@ -154,7 +154,7 @@ def rank_space(
     print_line(f"\nwrote {output}")
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def draw(
     file: GrammarFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.svg", help="A .svg, .png or .pdf file.")],
