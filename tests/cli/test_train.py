@@ -264,3 +264,8 @@ def test_prepared_data(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     trained = rankspace.load("out")
     assert trained.encode([["THE", "Dog"]])[0].tolist() == [[2, 3, 4, 1]] or trained.encode([["THE"]])[1] == [2]
     assert trained.config.data.source == str(Path.cwd() / "prepared")
+    for key in ("train", "valid", "held_out", "test"):
+        ran = run("prepared", "--config", "config.toml", "-o", "other", "--set", f"data.{key}=dev")
+        assert ran == (2, "", "error: prepared data: there is no split 'dev'; there are train.\n")
+    options = ["--config", "config.toml", "-o", "other", "--device", "cpu", "-q", "--set", "data.valid="]
+    assert run("prepared", *options).code == 0

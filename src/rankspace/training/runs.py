@@ -21,7 +21,7 @@ from rankspace.inference.links import Precision
 from rankspace.models import Model, create, describe
 from rankspace.training.beforehand import resumed_config
 from rankspace.training.config import Config, config_text, flat
-from rankspace.training.data_source import data_summary, load_data, source_name
+from rankspace.training.data_source import check_splits, data_summary, load_data, source_name
 from rankspace.training.evaluator import Evaluator
 from rankspace.training.interruption import InterruptionError
 from rankspace.training.keeping import Keeper
@@ -157,6 +157,7 @@ def _text(corpus: Corpus, eos: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 def _begin(config: Config, path: Path, data: PreparedData, processes: Processes, display: Display) -> Trainer:
     processes.by_first(lambda: RunDirectory.refuse(path))  # before the work is done
+    check_splits(data.splits, config.data.required)
     with _room_for(config.model.name, _settings(config, data.vocabulary)):
         model = build_model(config, data.vocabulary, data[config.data.train]).to(processes.device)
         seed_process(config.run.seed, processes)

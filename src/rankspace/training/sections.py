@@ -17,10 +17,15 @@ class DataConfig:
     source: str = option("", "a folder of prepared data, synthetic or synthetic:SENTENCES")
     train: str = option("train", "the split to train on")
     valid: str = option("valid", "the split to evaluate on while training; empty for none")
-    held_out: str = option(
-        "", "a split of text that chooses a checkpoint of its own, by perplexity; left out where there is none"
-    )
-    test: str = option("test", "the split to evaluate the best checkpoint on; left out where there is none")
+    held_out: str = option("", "a split of text that chooses a checkpoint of its own, by perplexity; empty for none")
+    test: str = option("test", "the split to evaluate the best checkpoint on; empty for none")
+
+    @property
+    def required(self) -> list[str]:
+        """Splits that the data must have: the one to train on, and those that are named otherwise than by default."""
+        default, others = DataConfig(), ("valid", "held_out", "test")
+        named = [getattr(self, name) for name in others if getattr(self, name) != getattr(default, name)]
+        return [self.train, *filter(None, named)]
 
 
 @dataclass(frozen=True)
