@@ -27,6 +27,14 @@ class FormatError(RankspaceError):
     """A file that cannot be read: the message names the file and the place in it."""
 
 
+class WritingError(FormatError):
+    """A file or folder that cannot be written: the message names it and gives the reason of the system."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class DecompositionError(RankspaceError):
     """A rank decomposition that does not fit its factor or does not reach the wanted error."""
 

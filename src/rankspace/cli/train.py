@@ -10,7 +10,7 @@ import typer
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
 from rankspace.cli.run_info import evaluations_shown
 from rankspace.cli.run_options import seeds_of
-from rankspace.errors import RankspaceError
+from rankspace.errors import RankspaceError, WritingError
 from rankspace.seeds import LARGEST_SEED
 
 
@@ -78,6 +78,8 @@ def train(
         if is_first:
             typer.echo(_how_to_go_on(stopped, seeds), err=True)
         raise typer.Exit(stopped.exit_code) from None
+    except WritingError as error:
+        raise WritingError(_how_to_go_on(error, seeds)) from None
     finally:
         leave_processes()
 
@@ -127,8 +129,10 @@ def _check(chosen: Any, output: Path, seeds: list[int] | None, resume: bool) -> 
 
 def _how_to_go_on(stopped: Exception, seeds: str | None) -> str:
     """Of several seeds those that are done are passed over."""
-    text, how = str(stopped).split("; ", 1)
-    return f"{text}; {how}" if seeds is None else f"{text}; go on with the same command and --resume"
+    from rankspace.training.runs import GO_ON
+
+    text, go_on, how = str(stopped).partition(GO_ON)
+    return f"{text}{go_on}{how}" if seeds is None or not go_on else f"{text}go on with the same command and --resume"
 
 
 def _seed(seed: int | None) -> list[str]:

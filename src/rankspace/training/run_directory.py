@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rankspace.data.prepared import check_hash, sha256
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import FormatError
-from rankspace.files import flush, read_card, whole_directory, whole_file
+from rankspace.files import flush, read_card, whole_directory, whole_file, writing
 
 if TYPE_CHECKING:
     from rankspace.training.checkpoints import Checkpoint
@@ -119,7 +119,11 @@ class RunDirectory:
     # Checkpoints.
 
     def save(self, checkpoint: "Checkpoint") -> None:
-        """The checkpoint becomes `last`, and what was last `previous`."""
+        """The checkpoint becomes `last`, and what was last `previous`. Raises WritingError; all are then as before."""
+        with writing(self._place("last")):
+            self._save(checkpoint)
+
+    def _save(self, checkpoint: "Checkpoint") -> None:
         flush(self.path / METRICS)  # resuming makes no records again that are before the checkpoint
         fresh, last, previous = self._written(checkpoint), self._place("last"), self._place("previous")
         hidden = self._hidden("previous")
@@ -132,13 +136,14 @@ class RunDirectory:
         self._settle(hidden)
 
     def save_chosen(self, name: str, checkpoint: "Checkpoint") -> None:
-        """The checkpoint becomes `best`, or `held-out`."""
-        fresh, chosen, hidden = self._written(checkpoint), self._place(name), self._hidden(name)
-        if chosen.exists():
-            shutil.rmtree(hidden, ignore_errors=True)
-            os.rename(chosen, hidden)
-        os.rename(fresh, chosen)
-        self._settle(hidden)
+        """The checkpoint becomes `best`, or `held-out`. Raises WritingError; all are then as before."""
+        with writing(self._place(name)):
+            fresh, chosen, hidden = self._written(checkpoint), self._place(name), self._hidden(name)
+            if chosen.exists():
+                shutil.rmtree(hidden, ignore_errors=True)
+                os.rename(chosen, hidden)
+            os.rename(fresh, chosen)
+            self._settle(hidden)
 
     def read(self, name: str = BEST, device: str = "cpu", *, resuming: bool = False) -> "Checkpoint":
         """A checkpoint by name; before there is a best one, or a previous one, the last.
@@ -183,7 +188,11 @@ class RunDirectory:
         fresh = self._hidden("unfinished")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        write_checkpoint(fresh, checkpoint)
+        try:
+            write_checkpoint(fresh, checkpoint)
+        except OSError:
+            shutil.rmtree(fresh, ignore_errors=True)  # a part of it is of no use, and takes room
+            raise
         return fresh
 
     def _settle(self, old: Path) -> None:
@@ -199,8 +208,8 @@ class RunDirectory:
     # Metrics.
 
     def add_metrics(self, record: Mapping[str, Any]) -> None:
-        """Adds a line; it must have a `step`."""
-        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+        """Adds a line; it must have a `step`. Raises WritingError."""
+        with writing(self.path / METRICS), (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:

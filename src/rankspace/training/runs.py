@@ -4,8 +4,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import torch
 from rankspace.data.corpus import Corpus
 from rankspace.data.prepared import PreparedData
 from rankspace.data.vocabulary import Vocabulary
-from rankspace.errors import RankspaceError
+from rankspace.errors import RankspaceError, WritingError
 from rankspace.files import whole_file
 from rankspace.inference.links import Precision
 from rankspace.models import Model, create, describe
@@ -40,6 +40,7 @@ from rankspace.training.trackers import check_tracker, make_tracker
 from rankspace.training.trained import end_of, load_weights
 
 SUMMARY = "summary.json"
+GO_ON = "go on with:"
 
 
 class Outcome(NamedTuple):
@@ -241,17 +242,28 @@ def _finished(trainer: Trainer) -> str:
 
 
 def _run(trainer: Trainer, path: Path, data: PreparedData, deadline: float) -> Outcome:
-    try:
+    with _told_how_to_go_on(trainer, path):
         with computing_in(_precision(trainer), trainer.model):
             trainer.train(deadline)
-    except InterruptionError as stopped:
-        stopped.args = (f"{stopped}; go on with: rankspace train --resume --output {path}",)
-        raise
-    progress = trainer.progress
-    done = {"steps": progress.step, "epochs": progress.epoch, "seconds": round(progress.seconds, 3)}
-    trainer.keeper.result(finished=True, stopped=progress.stopped, **done, **_tested(trainer, path, data))
+        progress = trainer.progress
+        done = {"steps": progress.step, "epochs": progress.epoch, "seconds": round(progress.seconds, 3)}
+        trainer.keeper.result(finished=True, stopped=progress.stopped, **done, **_tested(trainer, path, data))
     results: dict[str, Any] = trainer.processes.told(lambda: RunDirectory.open(path).card["results"])
     return Outcome(path, results)
+
+
+@contextmanager
+def _told_how_to_go_on(trainer: Trainer, path: Path) -> Iterator[None]:
+    """Within, a run that has a checkpoint is told to go on from it: after a signal, or when it cannot be written to."""
+    how = f"{GO_ON} rankspace train --resume --output {path}"
+    try:
+        yield
+    except InterruptionError as stopped:
+        stopped.args = (f"{stopped}; {how}",)
+        raise
+    except WritingError as error:
+        problem = str(error).removesuffix(".")
+        raise WritingError(f"{problem}; {trainer.keeper.good} Put that right, and {how}", error.reason) from error
 
 
 def _precision(trainer: Trainer) -> Precision:
