@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 ARROW = (
     "errors",
+    "seeds",
     "devices",
     "files",
     "trees",
@@ -267,6 +268,7 @@ def test_help_does_not_load_torch() -> None:
             "nowhere: is no prepared data: it has no card.json; make it with",
         ),
         (["--preset", "demo", "-o", "out", "--set", "data.train=t"], "prepared data: there is no split 't'; there are"),
+        (["--preset", "demo", "-o", "out", "--set", "data.valid=v"], "prepared data: there is no split 'v'; there are"),
         (["--preset", "demo", "-o", "."], ".: exists already; choose another name."),
         (["--resume", "-o", "."], ".: is no run: it has no card.json; make one with rankspace train."),
     ],

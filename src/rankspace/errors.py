@@ -4,6 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LACKS = "out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED", "ALLOCATION_FAILED"  # as torch says it
+BEYOND_COUNTING = (  # the same of sizes that 64 bits do not hold
+    "Storage size calculation overflowed",
+    "multiplication overflow",
+    "Overflow when unpacking",
+)
 
 
 class RankspaceError(ValueError):
@@ -20,6 +25,14 @@ class ShapeError(RankspaceError):
 
 class FormatError(RankspaceError):
     """A file that cannot be read: the message names the file and the place in it."""
+
+
+class WritingError(FormatError):
+    """A file or folder that cannot be written: the message names it and gives the reason of the system."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class DecompositionError(RankspaceError):
@@ -46,7 +59,7 @@ def is_lack_of_memory(error: BaseException) -> bool:
     An error of torch that took the place of such a one tells of it too: a CUDA graph whose capture ran out of memory
     cannot be ended, and raises that.
     """
-    if isinstance(error, (MemoryError, NotEnoughMemoryError)):
+    if isinstance(error, (MemoryError, NotEnoughMemoryError)) or is_beyond_counting(error):
         return True
     if not isinstance(error, RuntimeError):
         return False
@@ -54,6 +67,11 @@ def is_lack_of_memory(error: BaseException) -> bool:
         return True
     replaced = replaced_by(error)
     return replaced is not None and is_lack_of_memory(replaced)
+
+
+def is_beyond_counting(error: BaseException) -> bool:
+    """Whether an error of torch tells of a tensor that no memory could hold: its size is no number of 64 bits."""
+    return isinstance(error, (RuntimeError, TypeError)) and any(words in str(error) for words in BEYOND_COUNTING)
 
 
 def replaced_by(error: BaseException) -> BaseException | None:
@@ -74,7 +92,7 @@ def lack_told(tell: Callable[[BaseException], NotEnoughMemoryError]) -> Iterator
     pass."""
     try:
         yield
-    except (MemoryError, RuntimeError, NotEnoughMemoryError) as error:
+    except (MemoryError, RuntimeError, TypeError, NotEnoughMemoryError) as error:
         if not is_lack_of_memory(error):
             raise
         raise tell(error) from origin(error)

@@ -9,26 +9,35 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rankspace.errors import FormatError
+from rankspace.errors import FormatError, WritingError
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Within, a file or folder is written. Raises WritingError, with its name, when that or a part of it cannot be."""
+    try:
+        yield
+    except (OSError, WritingError) as error:
+        reason = error.reason if isinstance(error, WritingError) else error.strerror or str(error)
+        raise WritingError(f"{os.fspath(path)}: cannot be written ({reason}).", reason) from None
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A file beside `path` to write to, which takes its place when the block ends well and else disappears.
 
-    Links are followed. Raises FormatError, with the name of the file, when it cannot be written, also for what is not
-    a file (a folder, or a device that replacing would destroy).
+    Links are followed. Raises WritingError, with the name of the file, when it cannot be written, and FormatError for
+    what is not a file (a folder, or a device that replacing would destroy).
     """
     target = Path(os.path.realpath(path))
     unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        if target.exists() and not target.is_file():
-            raise FormatError(f"{os.fspath(path)}: is not a file; give the name of one.")
-        yield unfinished
-        flush(unfinished)  # or a loss of power could leave an empty file in the place of a whole one
-        os.replace(unfinished, target)
-    except OSError as error:
-        raise FormatError(f"{os.fspath(path)}: cannot be written ({error.strerror or error}).") from None
+        with writing(path):
+            if target.exists() and not target.is_file():
+                raise FormatError(f"{os.fspath(path)}: is not a file; give the name of one.")
+            yield unfinished
+            flush(unfinished)  # or a loss of power could leave an empty file in the place of a whole one
+            os.replace(unfinished, target)
     finally:
         with suppress(OSError):
             unfinished.unlink()
@@ -38,19 +47,18 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 def whole_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
     """A folder beside `path` to write to, which takes its place when the block ends well and else disappears.
 
-    What stands there is replaced only if asked, and is put back if that fails. Raises FormatError, with the name of
+    What stands there is replaced only if asked, and is put back if that fails. Raises WritingError, with the name of
     the folder, when it cannot be written.
     """
     target = Path(os.path.realpath(path))
     unfinished, old = (target.with_name(f".{secrets.token_hex(8)}.tmp") for _ in range(2))
     try:
-        unfinished.mkdir()
-        yield unfinished
-        if replace and target.exists():
-            os.rename(target, old)
-        os.rename(unfinished, target)
-    except OSError as error:
-        raise FormatError(f"{os.fspath(path)}: cannot be written ({error.strerror or error}).") from None
+        with writing(path):
+            unfinished.mkdir()
+            yield unfinished
+            if replace and target.exists():
+                os.rename(target, old)
+            os.rename(unfinished, target)
     finally:
         if old.exists() and not target.exists():
             os.rename(old, target)

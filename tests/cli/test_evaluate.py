@@ -95,6 +95,8 @@ class TestModels:
         text = command("evaluate", grammar, data, "--with", other, "--with", grammar).result
         assert f"with        {other}, {grammar}\n" in text
         assert "perplexity" not in text
+        text = command("evaluate", grammar, data, "--with", other, "--max-length", "2").result
+        assert "longer than --max-length  2" in text
 
     def test_for_people(self, command: Run, grammar: str, data: str) -> None:
         rows = [line.split() for line in command("evaluate", grammar, data).result.splitlines()]
@@ -170,6 +172,24 @@ class TestFiles:
         ]
         assert found[0] == found[1]
         assert found[0]["bounds"]["random"] != found[2]["bounds"]["random"]
+
+    def test_longer_sentences_are_left_out_and_counted(self, command: Run) -> None:
+        """Of both files, and of the bounds too; those that do not match are mistakes all the same."""
+        files = ["--predicted", "predicted", "--gold", "gold"]
+        Path("gold").write_text(GOLD_FILE)
+        Path("predicted").write_text("(X (X the dog) (X (X sees the) cat))\n(X (X dogs bark) loudly)\n")
+        found = json.loads(command("evaluate", *files, "--max-length", "3", "--json").result)
+        Path("short").write_text(GOLD_FILE.splitlines()[1])
+        Path("found").write_text("(X (X dogs bark) loudly)\n")
+        expected = json.loads(command("evaluate", "--predicted", "found", "--gold", "short", "--json").result)
+        assert (found["num_too_long"], expected["num_too_long"]) == (1, 0)
+        assert (found["parsing"], found["bounds"]) == (expected["parsing"], expected["bounds"])
+        rows = [line.split() for line in command("evaluate", *files, "--max-length", "3").result.splitlines()]
+        assert ["left", "out,", "longer", "than", "--max-length", "1"] in rows
+        assert "--max-length" not in command("evaluate", *files).result
+        assert json.loads(command("evaluate", *files, "--max-length", "1", "--json").result)["num_too_long"] == 2
+        Path("predicted").write_text("(X the cat)\n(X (X dogs bark) loudly)\n")
+        assert command("evaluate", *files, "--max-length", "3").code == 2
 
 
 class TestCleanedGold:

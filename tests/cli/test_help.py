@@ -75,7 +75,32 @@ def test_help_shows_examples_and_cuts_nothing(command: Run, path: tuple[str, ...
     assert "..." not in text.partition("\n")[2]
 
 
-@pytest.mark.parametrize("name", [*OURS[:4], *OURS[5:], "train", "data", "data prepare", "show", "fgg", "bench"])
-def test_without_arguments_there_is_help_alone(command: Run, name: str) -> None:
+@pytest.mark.parametrize("name", ["", "data", "show", "fgg", "bench"])
+def test_groups_without_a_command_show_help_alone(command: Run, name: str) -> None:
     ran = command(*name.split())
     assert ran == (0, command(*name.split(), "--help").out, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("train", "train: there is no place for the run; give --output DIR."),
+        ("evaluate", "evaluate: there is nothing to evaluate; give RUN and DATA, or --predicted and --gold."),
+        ("parse", "parse: there is no model; give RUN, or --model."),
+        ("score", "score: there is no model; give RUN, or --model."),
+        ("sample", "sample: there is no model; give RUN, or --model."),
+        ("show tree", "Missing option '--output' / '-o'; see 'rankspace show tree --help'."),
+        ("show heat-map", "Missing argument 'RUN'; see 'rankspace show heat-map --help'."),
+        ("show curves", "Missing argument 'RUN'; see 'rankspace show curves --help'."),
+        ("show words", "Missing argument 'RUN'; see 'rankspace show words --help'."),
+        ("data prepare", "Missing argument 'SOURCE'; see 'rankspace data prepare --help'."),
+        ("data info", "Missing argument 'DIR'; see 'rankspace data info --help'."),
+        ("fgg check", "Missing argument 'FILE'; see 'rankspace fgg check --help'."),
+        ("fgg z", "Missing argument 'FILE'; see 'rankspace fgg z --help'."),
+        ("fgg rank-space", "Missing argument 'FILE'; see 'rankspace fgg rank-space --help'."),
+        ("fgg draw", "Missing argument 'FILE'; see 'rankspace fgg draw --help'."),
+    ],
+)
+def test_what_is_forgotten_is_a_mistake(command: Run, name: str, message: str) -> None:
+    """Nothing on stdout, which may go to a file that is taken for results."""
+    assert command(*name.split(), given="the dog sleeps\n") == (2, "", f"error: {message}\n")

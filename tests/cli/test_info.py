@@ -92,6 +92,15 @@ class TestRun:
         ]
         assert ["stopped"] not in rows
 
+    @pytest.mark.parametrize("name", ["info", "score", "parse", "sample", "evaluate"])
+    def test_a_damaged_vocabulary(self, command: Run, tmp_path: Path, name: str) -> None:
+        """Every command on a run tells it."""
+        run = make_run(tmp_path / "run", "direct", of="simple-pcfg", nonterminals=2, preterminals=3)
+        file = run / "vocabulary.txt"
+        file.write_text("".join(reversed(file.read_text().splitlines(keepends=True))))
+        message = f"{file}: is truncated or changed: its hash is not that of card.json; bring it back, or train again."
+        assert command(name, str(run), given="the dog\n") == (2, "", f"error: {message}\n")
+
     def test_a_folder_of_seeds(self, command: Run, tmp_path: Path) -> None:
         folder = tmp_path / "seeds"
         run = make_run(folder / "seed-1", "direct", of="hmm", states=2, eos=1)

@@ -1,15 +1,21 @@
 """`rankspace train`: what it writes and prints, and one line with exit code 2 for every mistake."""
 
+import errno
+import itertools
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 import rankspace
 from rankspace.cli import main
-from rankspace.training import RunDirectory, preset_names
+from rankspace.seeds import LARGEST_SEED
+from rankspace.training import RunDirectory, checkpoints, preset_names
 from short_memory import lacking
 
 
@@ -133,6 +139,30 @@ def test_seeds(run: Run) -> None:
             "train: --seeds is '1,x'; give different whole numbers with commas, such as 1,2,3.",
         ),
         (
+            ("--config", "config.toml", "-o", "out", "--seeds", "1,99999999999999999999"),
+            "train: --seeds has 99999999999999999999; give whole numbers from 0 to 4294967295.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--seeds", "9" * 5000),
+            f"train: --seeds has {'9' * 5000}; give whole numbers from 0 to 4294967295.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--set", "run.seed=9223372036854775807"),
+            "config: run.seed is 9223372036854775807; give at least 0 and at most 4294967295.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--set", f"run.seed={10**23}"),
+            "config: run.seed is 100000000000000000000000; give at least 0 and at most 4294967295.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--device", "cpu", "--set", "model.rank=99999999999999999999999"),
+            "train: the model: no memory holds rank-hmm with model.rank = 99999999999999999999999; lower model.rank.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "out", "--device", "cpu", "--set", "model.size=100000000000"),
+            "train: the model: no memory holds rank-hmm with model.size = 100000000000; lower model.size.",
+        ),
+        (
             ("nowhere", "--config", "config.toml", "-o", "out"),
             "{here}/nowhere: is no prepared data: it has no card.json; make it with data prepare.",
         ),
@@ -158,6 +188,24 @@ def test_mistakes(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[st
     assert not Path("out").exists()
 
 
+def test_more_digits_than_python_reads(run: Run) -> None:
+    digits, most = "9" * 5000, sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(4300)  # Python's default, which other packages change
+    try:
+        ran = run("--config", "config.toml", "-o", "out", "--set", f"run.seed={digits}")
+    finally:
+        sys.set_int_max_str_digits(most)
+    assert ran == (2, "", f"error: config: run.seed is '{digits}'; give a whole number.\n")
+
+
+def test_the_largest_seed(run: Run) -> None:
+    seed = str(LARGEST_SEED)
+    options = ["--config", "config.toml", "--device", "cpu", "-q", "--set", "run.max_steps=1"]
+    assert run(*options, "-o", "out", "--seed", seed).code == 0
+    assert run(*options, "-o", "many", "--seeds", seed).code == 0
+    assert run("--resume", "-o", "out", "--device", "cpu", "-q", "--set", "run.max_steps=2").code == 0
+
+
 def test_a_device_by_its_number(run: Run) -> None:
     ran = run("--config", "config.toml", "-o", "out", "--device", "cuda:7")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
@@ -173,6 +221,63 @@ def test_a_model_that_memory_does_not_hold(run: Run, monkeypatch: pytest.MonkeyP
         ", and 3.8 GB more could not be had; lower model.rank."
     )
     assert ran == (2, "", f"error: {message}\n")
+
+
+def full_disk(after: int, act: Callable[..., Any]) -> Callable[..., Any]:
+    """A function in whose later calls there is no room."""
+    calls = itertools.count()
+
+    def acting(*arguments: Any, **options: Any) -> Any:
+        if next(calls) >= after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return act(*arguments, **options)
+
+    return acting
+
+
+TWO_EPOCHS = ["--config", "config.toml", "--device", "cpu", "-q", "--set", "run.epochs=2"]
+NO_ROOM = "cannot be written (No space left on device)"
+
+
+@pytest.mark.parametrize(
+    ("after", "place", "step"), [(2, "checkpoints/best", 0), (3, "checkpoints/last", 0), (5, "checkpoints/best", 2)]
+)
+def test_a_full_disk(run: Run, monkeypatch: pytest.MonkeyPatch, after: int, place: str, step: int) -> None:
+    """The files of a checkpoint are the weights and, but for the best one, what resuming needs; the first checkpoint is
+    written with the folder."""
+    with monkeypatch.context() as patch:
+        patch.setattr("rankspace.training.checkpoints._write", full_disk(after, checkpoints._write))
+        ran = run(*TWO_EPOCHS, "-o", "out")
+    good = f"the checkpoint of step {step} is in out/checkpoints/last"
+    how = "Put that right, and go on with: rankspace train --resume --output out"
+    assert ran == (2, "", f"error: out/{place}: {NO_ROOM}; {good}. {how}\n")
+    assert RunDirectory.open(Path("out")).read("last", resuming=True).step == step
+    assert not Path("out/checkpoints/.unfinished").exists()
+    assert run("--resume", "-o", "out", "--device", "cpu", "-q").code == 0
+    assert run(*TWO_EPOCHS, "-o", "whole").code == 0
+    weights = [RunDirectory.open(Path(name)).read("last").weights for name in ("out", "whole")]
+    assert all(torch.equal(one, other) for one, other in zip(*(each.values() for each in weights), strict=True))
+
+
+def test_a_full_disk_at_a_record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, full = Path.open, full_disk(0, Path.open)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Path, "open", lambda path, mode="r", **rest: (full if mode == "a" else opened)(path, mode, **rest)
+        )
+        ran = run(*TWO_EPOCHS, "-o", "out", "--seeds", "1,2")
+    place, good = "out/seed-1/metrics.jsonl", "the checkpoint of step 0 is in out/seed-1/checkpoints/last"
+    how = "Put that right, and go on with the same command and --resume"
+    assert ran == (2, "", f"error: {place}: {NO_ROOM}; {good}. {how}\n")
+    assert run(*TWO_EPOCHS, "-o", "out", "--seeds", "1,2", "--resume").code == 0
+
+
+def test_a_disk_that_was_full_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to go on from, and nothing is left."""
+    before = sorted(os.listdir())
+    monkeypatch.setattr("os.fsync", full_disk(0, os.fsync))
+    assert run(*TWO_EPOCHS, "-o", "out") == (2, "", f"error: out: {NO_ROOM}.\n")
+    assert sorted(os.listdir()) == before
 
 
 def test_folders_that_are_there_already(run: Run) -> None:
@@ -227,3 +332,8 @@ def test_prepared_data(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     trained = rankspace.load("out")
     assert trained.encode([["THE", "Dog"]])[0].tolist() == [[2, 3, 4, 1]] or trained.encode([["THE"]])[1] == [2]
     assert trained.config.data.source == str(Path.cwd() / "prepared")
+    for key in ("train", "valid", "held_out", "test"):
+        ran = run("prepared", "--config", "config.toml", "-o", "other", "--set", f"data.{key}=dev")
+        assert ran == (2, "", "error: prepared data: there is no split 'dev'; there are train.\n")
+    options = ["--config", "config.toml", "-o", "other", "--device", "cpu", "-q", "--set", "data.valid="]
+    assert run("prepared", *options).code == 0

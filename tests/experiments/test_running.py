@@ -1,7 +1,9 @@
 """Tables are run row by row, stopped and gone on with, and what is done stays done."""
 
+import errno
 import json
 import math
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -358,6 +360,7 @@ class TestDamage:
             ("checkpoints/last/model.safetensors", "is truncated or changed: its hash is not that of state.json"),
             ("config.toml", "is no TOML (Invalid value (at end of document))"),
             ("card.json", "is damaged (no JSON)"),
+            ("vocabulary.txt", "is truncated or changed: its hash is not that of card.json"),
         ],
     )
     def test_what_is_truncated(self, stopped: Path, tmp_path: Path, file: str, problem: str) -> None:
@@ -369,6 +372,24 @@ class TestDamage:
         assert self.told(asked) == (
             f"{job.folder / file}: {problem}; remove {job.folder} and run the same command again."
         )
+
+    def test_a_full_disk(self, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+        asked = request(tmp_path, "hmm-table3", "states-12")
+        [job] = plan(asked).jobs
+
+        def write(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("rankspace.training.checkpoints._write", write)
+            place = job.folder / "checkpoints"
+            assert self.told(asked) in (
+                f"{place / name}: cannot be written (No space left on device); put that right, and run the same "
+                f"command again."
+                for name in ("best", "last")
+            )
+        assert run_table(asked, minutes=1e-9).num_jobs == 1
 
     def test_a_run_of_another_version_is_kept(self, stopped: Path, tmp_path: Path) -> None:
         shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)

@@ -96,6 +96,10 @@ def test_whole_numbers_will_do_for_others() -> None:
         ("model.rank", "many", "model.rank is 'many'; give a whole number."),
         ("optimiser.name", "em", "optimiser.name is 'em' but model.name 'rank-pcfg'; EM is for direct models."),
         ("optimiser.learning_rate", math.inf, "optimiser.learning_rate is inf; give a finite number."),
+        ("optimiser.learning_rate", 10**400, "optimiser.learning_rate is inf; give a finite number."),
+        ("model.dropout", -(10**400), "model.dropout is -inf; give a finite number."),
+        ("run.seed", -1, "run.seed is -1; give at least 0 and at most 4294967295."),
+        ("run.seed", 2**32, "run.seed is 4294967296; give at least 0 and at most 4294967295."),
         ("run.checkpoint_minutes", math.nan, "run.checkpoint_minutes is nan; give a finite number."),
         (
             "optimiser.weight_decay",

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,39 @@ def test_damage_is_told_in_one_line(tmp_path: Path, how: str, message: str) -> N
     with pytest.warns(UserWarning, match="Took the previous one, of step 0") as warned:
         trained = rankspace.load(run.path, "last", fallback=True)
     assert trained.notice == str(warned[0].message) == f"{message} Took the previous one, of step 0."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda lines: lines[:-2], lambda lines: [lines[-1], *lines[:-1]], lambda lines: [*lines, "cat\n"]],
+    ids=["truncated", "moved", "appended"],
+)
+@pytest.mark.parametrize("has_hash", [True, False])
+def test_a_damaged_vocabulary(tmp_path: Path, change: Callable[[list[str]], list[str]], has_hash: bool) -> None:
+    """A run without a hash, of an earlier version, is known by the number of its words alone."""
+    run = made(tmp_path / "run")
+    file, card = run.path / "vocabulary.txt", run.path / "card.json"
+    words = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(change(words)))
+    message = f"{file}: is truncated or changed: its hash is not that of card.json; bring it back, or train again."
+    if not has_hash:
+        card.write_text(json.dumps({name: entry for name, entry in run.card.items() if name != "files"}))
+        num = len(change(words))
+        message = f"{file}: has {num} words, but the model of the run 7; bring it back, or train again."
+        if num == len(words):
+            assert len(rankspace.load(run.path).vocabulary) == num
+            return
+    with pytest.raises(FormatError) as raised:
+        rankspace.load(run.path)
+    assert str(raised.value) == message
+
+
+def test_a_missing_vocabulary(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    (run.path / "vocabulary.txt").unlink()
+    with pytest.raises(FormatError) as raised:
+        rankspace.load(run.path)
+    assert str(raised.value) == f"{run.path / 'vocabulary.txt'}: is missing; bring it back, or train again."
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:

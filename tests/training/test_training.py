@@ -344,9 +344,9 @@ def test_held_out_text_chooses_a_checkpoint_of_its_own(tmp_path: Path) -> None:
 
 
 def test_held_out_text_changes_nothing_else(tmp_path: Path) -> None:
-    for split in ("", "valid", "test", "none-such"):
+    for split in ("", "valid", "test"):
         trained(tmp_path / f"run-{split}", config(run__epochs=2, data__held_out=split, **RESTLESS))
-    for split in ("valid", "test", "none-such"):
+    for split in ("valid", "test"):
         assert of_split(tmp_path / f"run-{split}", "valid").keys() == of_split(tmp_path / "run-", "valid").keys()
         for name in ("best", "last"):
             pairs = zip(
@@ -360,9 +360,16 @@ def test_held_out_text_changes_nothing_else(tmp_path: Path) -> None:
     assert by_valid.card["results"]["held-out"]["perplexity"] == min(
         record["perplexity"] for record in evaluations(by_valid.path)
     )
-    for split in ("", "none-such"):
-        with pytest.raises(FormatError, match="has no checkpoint that held-out text chose"):
-            rankspace.load(tmp_path / f"run-{split}", "held-out")
+    with pytest.raises(FormatError, match="has no checkpoint that held-out text chose"):
+        rankspace.load(tmp_path / "run-", "held-out")
+
+
+@pytest.mark.parametrize("key", ["data.train", "data.valid", "data.held_out", "data.test"])
+def test_a_split_that_is_named_must_be_there(tmp_path: Path, key: str) -> None:
+    with pytest.raises(RankspaceError) as raised:
+        trained(tmp_path / "run", config().changed({key: "dev"}))
+    assert str(raised.value) == "prepared data: there is no split 'dev'; there are train, valid, test."
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_held_out_text_chose_is_remembered(tmp_path: Path) -> None:

@@ -4,10 +4,8 @@ A sub-command is a module with a typer app; it takes an import and one `add_type
 torch, and whatever imports torch, inside their functions, so that help and usage errors come at once.
 """
 
-import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +18,7 @@ from rankspace.cli.evaluate import evaluate
 from rankspace.cli.experiment import experiment
 from rankspace.cli.help_text import WIDTH, Command, Group
 from rankspace.cli.info import info
+from rankspace.cli.output import printing
 from rankspace.cli.parse import parse
 from rankspace.cli.sample import sample
 from rankspace.cli.score import score
@@ -51,11 +50,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": WIDTH},
 )
 app.command(cls=Command)(demo)
-app.command(cls=Command, no_args_is_help=True)(train)
-app.command(cls=Command, no_args_is_help=True)(evaluate)
-app.command(cls=Command, no_args_is_help=True)(parse)
-app.command(cls=Command, no_args_is_help=True)(score)
-app.command(cls=Command, no_args_is_help=True)(sample)
+app.command(cls=Command)(train)
+app.command(cls=Command)(evaluate)
+app.command(cls=Command)(parse)
+app.command(cls=Command)(score)
+app.command(cls=Command)(sample)
 app.add_typer(show.app, name="show")
 app.command(cls=Command)(info)
 app.add_typer(fgg.app, name="fgg")
@@ -75,15 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: list[str]) -> int:
     _show_any_text()
     try:
-        code = get_command(app).main(arguments or ["--help"], prog_name="rankspace", standalone_mode=False)
-        _flush()
-        return code if isinstance(code, int) else 0
+        with printing() as stdout:
+            code = _invoke(arguments)
+            stdout.flush()
+        return code
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except _ClickException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # raised by a command that cannot do without arguments
-            print(error.format_message())
-            return 0
         return _complain(_usage(error))
     except BrokenPipeError:  # whoever read our output has seen enough
         return 1
@@ -95,6 +92,17 @@ def _run(arguments: list[str]) -> int:
         if not is_lack_of_memory(error):
             raise
         return _complain("not enough memory; make the grammar, the sentence or the rank smaller.")
+
+
+def _invoke(arguments: list[str]) -> int:
+    try:
+        code = get_command(app).main(arguments or ["--help"], prog_name="rankspace", standalone_mode=False)
+    except _ClickException as error:
+        if type(error).__name__ != "NoArgsIsHelpError":  # raised by a group without a command
+            raise
+        print(error.format_message())
+        return 0
+    return code if isinstance(code, int) else 0
 
 
 def _print_version(wanted: bool) -> bool:
@@ -131,13 +139,3 @@ def _show_any_text() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-
-
-def _flush() -> None:
-    """Writes what is still buffered; if that fails, keeps the interpreter from failing on it once more."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise

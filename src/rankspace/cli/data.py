@@ -56,7 +56,7 @@ Sources = Annotated[
 ]
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def prepare(
     sources: Sources,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
@@ -135,7 +135,7 @@ def prepare(
     _report(card, bad, output, as_json)
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def info(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `data prepare` wrote.")],
     as_json: AsJson = False,

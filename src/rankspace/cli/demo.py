@@ -8,6 +8,7 @@ import typer
 
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
 from rankspace.cli.run_options import Device, DeviceName, device_name, seeds_of
+from rankspace.seeds import LARGEST_SEED
 
 
 def demo(
@@ -15,7 +16,7 @@ def demo(
         "demo-output"
     ),
     quick: Annotated[bool, typer.Option("--quick", help="Half a minute: a smaller treebank, fewer epochs.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Of weights and batches.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Of weights and batches.")] = 1,
     seeds: Annotated[str, typer.Option("--seeds", help="Several, such as 1,2,3: one demonstration for each.")] = "",
     device: Device = DeviceName.cpu,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
@@ -31,6 +32,7 @@ def demo(
 
       rankspace demo --seeds 1,2,3 --json
     """
+    chosen = seeds_of("demo", seeds) if seeds else [seed]
     place = device_name("demo", device)
     import torch
 
@@ -38,7 +40,6 @@ def demo(
     from rankspace.training.progress import make_display
 
     torch.set_num_threads(1)  # matrices this small are multiplied sooner than threads are woken
-    chosen = seeds_of("demo", seeds) if seeds else [seed]
     jobs = []
     for each in chosen:
         folder = output / f"seed-{each}" if len(chosen) > 1 else output

@@ -35,6 +35,7 @@ BOUNDS = {
     "random": "random trees",
     "oracle": "binarised gold",
 }
+TOO_LONG = "left out, longer than --max-length"
 
 
 def evaluate(
@@ -91,7 +92,7 @@ def evaluate(
     if others and (run is None or predicted is not None or gold is not None):
         raise RankspaceError("evaluate: --with names grammars that parse together with RUN; give RUN and DATA.")
     if predicted is not None or gold is not None:
-        result = _of_files(run, predicted, gold, not unlabelled, not gold_unlabelled, preset, seed)
+        result = _of_files(run, predicted, gold, not unlabelled, not gold_unlabelled, preset, seed, max_length)
     elif run is None:
         raise RankspaceError("evaluate: there is nothing to evaluate; give RUN and DATA, or --predicted and --gold.")
     elif unlabelled or gold_unlabelled:
@@ -188,6 +189,7 @@ def _of_files(
     gold_labelled: bool,
     preset: str | None,
     seed: int,
+    max_length: int | None,
 ) -> dict[str, Any]:
     if run is not None:
         raise RankspaceError("evaluate: give either RUN and DATA or --predicted and --gold, not both.")
@@ -197,7 +199,7 @@ def _of_files(
         raise RankspaceError("evaluate: --preset goes by the tags of gold trees; leave out --gold-unlabelled.")
     from rankspace.cli.file_scores import Files, score_pair
 
-    return score_pair(Files(predicted, gold, labelled, gold_labelled, preset), seed)
+    return score_pair(Files(predicted, gold, labelled, gold_labelled, preset), seed, max_length)
 
 
 def _show(result: Mapping[str, Any]) -> None:
@@ -206,7 +208,8 @@ def _show(result: Mapping[str, Any]) -> None:
     if result.get("perplexity") is not None:
         _show_perplexity(result)
     if result.get("parsing") is not None:
-        _show_parsing(result["parsing"], result["bounds"])
+        is_told = result.get("perplexity") is not None
+        _show_parsing(result["parsing"], result["bounds"], 0 if is_told else result["num_too_long"])
     if result.get("tags") is not None:
         tags = result["tags"]
         print_line("")
@@ -224,7 +227,7 @@ def _show_perplexity(result: Mapping[str, Any]) -> None:
     pairs = [("perplexity", f"{float(found['perplexity']):.2f}"), ("sentences", f"{found['num_sentences']:,}")]
     left_out = {
         "left out, of one word": found["num_skipped"],
-        "left out, longer than --max-length": result["num_too_long"],
+        TOO_LONG: result["num_too_long"],
         "impossible": found["num_impossible"],
     }
     pairs += [(name, f"{number:,}") for name, number in left_out.items() if number]
@@ -234,7 +237,9 @@ def _show_perplexity(result: Mapping[str, Any]) -> None:
     print_pairs(pairs)
 
 
-def _show_parsing(parsing: Mapping[str, Any], bounds: Mapping[str, Mapping[str, float | None]]) -> None:
+def _show_parsing(
+    parsing: Mapping[str, Any], bounds: Mapping[str, Mapping[str, float | None]], num_too_long: int
+) -> None:
     figures = ("s_f1", "s_f1_longer", "corpus_f1")
     rows = [("predicted", *(_per_cent(parsing[name]) for name in figures))]
     rows += [(title, *(_per_cent(bounds[name][figure]) for figure in figures)) for name, title in BOUNDS.items()]
@@ -246,6 +251,7 @@ def _show_parsing(parsing: Mapping[str, Any], bounds: Mapping[str, Mapping[str, 
             ("corpus recall", _per_cent(parsing["corpus_recall"])),
             ("sentences scored", f"{parsing['num_sentences']:,}"),
             ("left out, of one word", f"{parsing['num_skipped']:,}"),
+            *([(TOO_LONG, f"{num_too_long:,}")] if num_too_long else []),
             ("without a tree", f"{parsing['num_unparsed']:,}"),
         ]
     )

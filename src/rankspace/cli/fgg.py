@@ -9,6 +9,7 @@ import typer
 from rankspace.cli.help_text import Command, Group
 from rankspace.cli.output import number, print_json, print_line, print_table, shown, shown_all, working
 from rankspace.errors import DecompositionError, FormatError, GrammarError, RankspaceError
+from rankspace.seeds import LARGEST_SEED
 
 app = typer.Typer(
     cls=Group,
@@ -42,7 +43,7 @@ AsJson = Annotated[
 ]
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def check(
     file: GrammarFile,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse useless nonterminals.")] = False,
@@ -68,7 +69,7 @@ def check(
         print_summary(summary)
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def z(
     file: GrammarFile,
     sentence: Annotated[str | None, typer.Option(help="Words, with blanks between them, to be observed.")] = None,
@@ -101,13 +102,13 @@ def z(
         print_answer(fgg, result)
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def rank_space(
     file: GrammarFile,
     rank: Annotated[int, typer.Option(min=1, help="Number of ranks of each decomposition.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.json", help="Where the result goes.")],
     max_error: Annotated[float, typer.Option(min=0, help="Largest relative error allowed in a decomposition.")] = 1e-3,
-    seed: Annotated[int, typer.Option(help="Seed of the random starts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random starts.")] = 0,
     restarts: Annotated[int, typer.Option(min=1, help="Random starts of each decomposition.")] = 10,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.json if it exists.")] = False,
     as_json: AsJson = False,
@@ -153,7 +154,7 @@ def rank_space(
     print_line(f"\nwrote {output}")
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def draw(
     file: GrammarFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.svg", help="A .svg, .png or .pdf file.")],

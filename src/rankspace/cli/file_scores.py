@@ -10,8 +10,8 @@ from rankspace.data.presets import preset as preset_of
 from rankspace.data.sentence import Sentence
 from rankspace.data.treebank import read_treebank
 from rankspace.errors import FormatError
-from rankspace.evaluation import bounds, read_trees
-from rankspace.evaluation.bracket_files import LineTree, score_rows
+from rankspace.evaluation import bounds, read_trees, score
+from rankspace.evaluation.bracket_files import LineTree, paired
 from rankspace.trees import Tree
 
 REMEDIES = (", or leave the line out with --skip-bad", ", or say --format text")  # of `data prepare`, not of this
@@ -27,20 +27,26 @@ class Files(NamedTuple):
     preset: str | None = None
 
 
-def score_pair(files: Files, seed: int) -> dict[str, Any]:
-    """Scores beside bounds, for `print_json`. Raises FormatError, with file and line."""
-    predicted, gold = files.predicted, files.gold
+def score_pair(files: Files, seed: int, max_length: int | None = None) -> dict[str, Any]:
+    """Scores beside bounds, for `print_json`. Sentences of more than `max_length` words, as gold has them, are left out
+    and counted. Raises FormatError, with file and line."""
+    pairs = _pairs(files)
+    short = [pair for pair in pairs if max_length is None or len(pair[0]) <= max_length]
+    right, found = [gold for gold, _ in short], [predicted for _, predicted in short]
+    about = {"predicted": str(files.predicted), "gold": str(files.gold)}
+    about |= {} if files.preset is None else {"preset": files.preset}
+    scores = {"parsing": score(right, found).to_json(), "bounds": bounds(right, seed=seed).to_json()}
+    return {**about, "num_too_long": len(pairs) - len(short), **scores}
+
+
+def _pairs(files: Files) -> list[tuple[Tree, Tree | None]]:
     try:
         right, found = _rows(files)
-        parsing = score_rows(gold, right, predicted, found)
+        return paired(files.gold, right, files.predicted, found)
     except FormatError as error:
-        is_read_wrong = files.labelled and str(error).startswith(str(predicted)) and "word" in str(error)
+        is_read_wrong = files.labelled and str(error).startswith(str(files.predicted)) and "word" in str(error)
         hint = "; if its brackets have no symbols, say --unlabelled." if is_read_wrong else "."
         raise FormatError(str(error).removesuffix(".") + hint) from None
-    trees = [row.tree for row in right if row.tree is not None]
-    about = {"predicted": str(predicted), "gold": str(gold)}
-    about |= {} if files.preset is None else {"preset": files.preset}
-    return {**about, "parsing": parsing.to_json(), "bounds": bounds(trees, seed=seed).to_json()}
 
 
 def _rows(files: Files) -> tuple[list[LineTree], list[LineTree]]:

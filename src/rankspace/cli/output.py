@@ -8,7 +8,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +17,49 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.table import Table
 
+STANDARD_OUTPUT = "standard output"
 UNFOLDED = 10_000  # columns, more than any line has
+
+
+class StandardOutput:
+    """stdout, whose errors of the system name it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with _naming_stdout():
+            return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        with _naming_stdout():
+            self._stream.flush()
+
+
+@contextmanager
+def _naming_stdout() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from None
+
+
+@contextmanager
+def printing() -> Iterator[StandardOutput]:
+    """Within, sys.stdout is a `StandardOutput`. After an error of it, what is still buffered is given up, or the
+    interpreter would fail on it once more."""
+    stdout: Any = StandardOutput(sys.stdout)
+    try:
+        with redirect_stdout(stdout):
+            yield stdout
+    except OSError as error:
+        if error.filename == STANDARD_OUTPUT:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+        raise
 
 
 def working(step: str) -> "Status":

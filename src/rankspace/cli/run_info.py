@@ -25,6 +25,7 @@ def run_info(name: Path) -> dict[str, Any]:
 
     path = find_run(name)
     run = RunDirectory.open(path)
+    run.vocabulary()  # raises for one that is not the model's
     checkpoints = {each: _checkpoint(run, each) for each in NAMES if _has(run, each)}
     counts = [entry.pop("num_weights") for entry in checkpoints.values() if "num_weights" in entry]
     config = flat(config_from_text(run.config, str(path / CONFIG)))

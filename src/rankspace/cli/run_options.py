@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankspace.errors import FormatError, RankspaceError
+from rankspace.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -44,7 +45,7 @@ Checkpoint = Annotated[CheckpointName, typer.Option(help="Which weights of the r
 Fallback = Annotated[bool, typer.Option("--fallback", help="Take another checkpoint if this one cannot be read.")]
 Device = Annotated[DeviceName, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu or cuda.")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Words of a batch with its padding; less takes less memory.")]
-Seed = Annotated[int, typer.Option(min=0, help="What is drawn at random depends on it alone.")]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="What is drawn at random depends on it alone.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the output file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -141,10 +142,18 @@ def notify(message: str, quiet: bool) -> None:
 
 
 def seeds_of(command: str, text: str) -> list[int]:
-    """1,2,3. Raises RankspaceError for anything but different whole numbers."""
-    numbers = [int(part) for part in text.split(",") if part.strip().isdecimal()]
-    if not numbers or len(numbers) != len(text.split(",")) or len(set(numbers)) != len(numbers):
-        raise RankspaceError(
-            f"{command}: --seeds is {text!r}; give different whole numbers with commas, such as 1,2,3."
-        )
+    """1,2,3. Raises RankspaceError for anything but different whole numbers that are seeds."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise _wrong_seeds(command, text)
+    for part in parts:
+        if len(part.lstrip("0")) > len(str(LARGEST_SEED)) or int(part) > LARGEST_SEED:
+            raise RankspaceError(f"{command}: --seeds has {part}; give whole numbers from 0 to {LARGEST_SEED}.")
+    numbers = [int(part) for part in parts]
+    if len(set(numbers)) != len(numbers):
+        raise _wrong_seeds(command, text)
     return numbers
+
+
+def _wrong_seeds(command: str, text: str) -> RankspaceError:
+    return RankspaceError(f"{command}: --seeds is {text!r}; give different whole numbers with commas, such as 1,2,3.")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from rankspace.errors import FormatError
+from rankspace.files import writing
 
 STANDARD_INPUT = "standard input"
 MOST_WORDS, MOST_SENTENCES = 20_000, 2_000  # of a chunk: much more than a batch, so that batches have like lengths
@@ -78,7 +79,7 @@ def _read(path: Path | None, trees: bool) -> Iterator[tuple[list[str], list[str]
     else:
         with TemporaryDirectory() as folder:  # the reader of trees opens its file
             spool = Path(folder, "trees")
-            with spool.open("wb") as file:
+            with writing(spool), spool.open("wb") as file:
                 file.writelines(sys.stdin.buffer)
             yield from _trees(spool, STANDARD_INPUT)
 

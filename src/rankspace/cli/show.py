@@ -55,7 +55,7 @@ GoldTree = Annotated[
 ]
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def tree(
     output: PictureFile,
     run: RunOrNone = None,
@@ -99,7 +99,7 @@ def tree(
     _save(picture, output, quiet)
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def heat_map(
     run: RunPath,
     sentence: Sentence,
@@ -135,7 +135,7 @@ def heat_map(
     _save(draw(words, marginals, right), output, quiet)
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, or models of the package.")],
     output: PictureFile,
@@ -158,7 +158,7 @@ def curves(
     _save(training_curves(records, title), output, quiet)
 
 
-@app.command(cls=Command, no_args_is_help=True)
+@app.command(cls=Command)
 def words(
     run: RunPath,
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Words of each.")] = 10,

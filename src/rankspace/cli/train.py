@@ -10,7 +10,8 @@ import typer
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
 from rankspace.cli.run_info import evaluations_shown
 from rankspace.cli.run_options import seeds_of
-from rankspace.errors import RankspaceError
+from rankspace.errors import RankspaceError, WritingError
+from rankspace.seeds import LARGEST_SEED
 
 
 class Device(StrEnum):
@@ -33,7 +34,7 @@ def train(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="section.key=value; may be repeated.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same as --set run.seed=N.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="The same as --set run.seed=N.")] = None,
     seeds: Annotated[str | None, typer.Option(metavar="1,2,3", help="One run for each, and a table of them.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR, if there is one.")] = False,
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,
@@ -77,6 +78,8 @@ def train(
         if is_first:
             typer.echo(_how_to_go_on(stopped, seeds), err=True)
         raise typer.Exit(stopped.exit_code) from None
+    except WritingError as error:
+        raise WritingError(_how_to_go_on(error, seeds)) from None
     finally:
         leave_processes()
 
@@ -126,8 +129,10 @@ def _check(chosen: Any, output: Path, seeds: list[int] | None, resume: bool) -> 
 
 def _how_to_go_on(stopped: Exception, seeds: str | None) -> str:
     """Of several seeds those that are done are passed over."""
-    text, how = str(stopped).split("; ", 1)
-    return f"{text}; {how}" if seeds is None else f"{text}; go on with the same command and --resume"
+    from rankspace.training.runs import GO_ON
+
+    text, go_on, how = str(stopped).partition(GO_ON)
+    return f"{text}{go_on}{how}" if seeds is None or not go_on else f"{text}go on with the same command and --resume"
 
 
 def _seed(seed: int | None) -> list[str]:

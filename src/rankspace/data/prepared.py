@@ -24,6 +24,7 @@ FORMAT = "rankspace prepared data"
 VERSION = 1
 CARD = "card.json"
 VOCABULARY = "vocabulary.txt"
+AGAIN = "prepare the data again"
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,7 @@ def save_prepared(directory: Path, data: PreparedData, force: bool = False) -> P
 
 def load_card(directory: Path | str) -> dict[str, Any]:
     """The card alone. Raises FormatError for a folder that is no prepared data, or of a later version."""
-    again = "prepare the data again"
-    remedies = {"make": "make it with data prepare", "repair": again, "upgrade": again}
+    remedies = {"make": "make it with data prepare", "repair": AGAIN, "upgrade": AGAIN}
     return read_card(Path(directory) / CARD, FORMAT, VERSION, what="prepared data", **remedies)
 
 
@@ -83,14 +83,14 @@ def load_prepared(directory: Path | str) -> PreparedData:
     folder = Path(directory)
     card = load_card(folder)
     try:
-        _check_hash(folder / VOCABULARY, card["vocabulary"]["sha256"])
+        check_hash(folder / VOCABULARY, card["vocabulary"]["sha256"], "the card", AGAIN)
         vocabulary = Vocabulary.load(folder / VOCABULARY)
         names = tuple(card["labels"]), tuple(card["tags"])
         splits = {
             split: _load_split(folder, split, entry, vocabulary, *names) for split, entry in card["splits"].items()
         }
     except (KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{folder / CARD}: is damaged ({error!r}); prepare the data again.") from None
+        raise FormatError(f"{folder / CARD}: is damaged ({error!r}); {AGAIN}.") from None
     return PreparedData(card, vocabulary, splits)
 
 
@@ -113,7 +113,7 @@ def _load_split(
     tags: tuple[str, ...],
 ) -> Corpus:
     file = folder / f"{split}.safetensors"
-    _check_hash(file, entry["sha256"])
+    check_hash(file, entry["sha256"], "the card", AGAIN)
     try:
         arrays = load_file(file)
         gold = None
@@ -122,14 +122,15 @@ def _load_split(
             gold = Gold(*spans, arrays["tags"], label_names=labels, tag_names=tags)
         return Corpus(vocabulary, arrays["tokens"], arrays["offsets"], gold)
     except (SafetensorError, RankspaceError, KeyError) as error:
-        raise FormatError(f"{file}: is damaged ({error}); prepare the data again.") from None
+        raise FormatError(f"{file}: is damaged ({error}); {AGAIN}.") from None
 
 
-def _check_hash(file: Path, expected: str) -> None:
+def check_hash(file: Path, expected: str, card: str, remedy: str) -> None:
+    """Raises FormatError for a file that is missing or not as a card, by its name, has it."""
     if not file.is_file():
-        raise FormatError(f"{file}: is missing; prepare the data again.")
+        raise FormatError(f"{file}: is missing; {remedy}.")
     if sha256([file]) != expected:
-        raise FormatError(f"{file}: is truncated or changed: its hash is not that of the card; prepare the data again.")
+        raise FormatError(f"{file}: is truncated or changed: its hash is not that of {card}; {remedy}.")
 
 
 def _arrays(corpus: Corpus) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rankspace.demo.report import write_report
 from rankspace.demo.scores import Scores, measure
 from rankspace.demo.treebank import make_treebank
 from rankspace.errors import FormatError
+from rankspace.seeds import LARGEST_SEED
 from rankspace.training import Config, RunDirectory, Trained, load, load_preset, train
 from rankspace.training.progress import Display
 from rankspace.training.restarts import train_restarts
@@ -61,7 +62,8 @@ def run(
     save_prepared(output / "data", treebank.data)
 
     source = {"data.source": str(output / "data")}
-    seeds = [RESTARTS * (seed - 1) + number + 1 for number in range(1 if quick else RESTARTS)]
+    first = RESTARTS * (seed - 1) + 1
+    seeds = [(first + number) % (LARGEST_SEED + 1) for number in range(1 if quick else RESTARTS)]
     tick(f"training the grammar from {len(seeds)} seeds; the one that explains the validation text best is kept")
     train_restarts(
         demo_config("demo", seed, quick).changed(source),

@@ -31,16 +31,18 @@ def score_files(
     ((the dog) barks); `gold_labelled` the same of the gold ones. Raises FormatError, with file and line, for broken
     brackets and where sentences or words do not match.
     """
-    return score_rows(gold, read_trees(gold, gold_labelled), predicted, read_trees(predicted, labelled))
+    pairs = paired(gold, read_trees(gold, gold_labelled), predicted, read_trees(predicted, labelled))
+    return score([right for right, _ in pairs], [found for _, found in pairs])
 
 
-def score_rows(
+def paired(
     gold: str | os.PathLike[str],
     right: Sequence[LineTree],
     predicted: str | os.PathLike[str],
     found: Sequence[LineTree],
-) -> ParseScores:
-    """The same of trees that are read already; the names of their files are for messages."""
+) -> list[tuple[Tree, Tree | None]]:
+    """Gold trees, each with what was predicted. The names of the files are for messages. Raises FormatError, with file
+    and line, where sentences or words do not match."""
     for one, other in zip(right, found, strict=False):
         _check_words(Path(gold), one, Path(predicted), other)
     if len(right) != len(found):
@@ -50,7 +52,7 @@ def score_rows(
             f"{os.fspath(longer)}, line {first}: this tree has no partner; "
             f"{os.fspath(gold)} has {len(right)} trees but {os.fspath(predicted)} {len(found)}."
         )
-    return score([row.tree for row in right if row.tree], [row.tree for row in found])
+    return [(one.tree, other.tree) for one, other in zip(right, found, strict=True) if one.tree is not None]
 
 
 def read_trees(path: str | os.PathLike[str], labelled: bool = True) -> list[LineTree]:

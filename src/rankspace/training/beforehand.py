@@ -12,11 +12,11 @@ from rankspace.training.sections import CHANGEABLE
 
 def check_run(config: Config, folder: Path, resume: bool) -> None:
     """Raises what training into a folder would, as far as cards, configurations and names of folders tell."""
-    if resume and folder.exists():
+    if goes_on := resume and folder.exists():
         resumed_config(config, folder)
     else:
         RunDirectory.refuse(folder)
-    check_source(source_name(config.data.source), config.data.train)
+    check_source(source_name(config.data.source), [config.data.train] if goes_on else config.data.required)
 
 
 def check_seeds(config: Config, output: Path, seeds: Iterable[int], resume: bool) -> None:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from rankspace.data.prepared import sha256
+from rankspace.data.prepared import check_hash, sha256
 from rankspace.errors import FormatError
 from rankspace.files import flush, read_card
 
@@ -85,10 +85,7 @@ def _card(folder: Path) -> dict[str, Any]:
 
 
 def _tensors(file: Path, expected: str, device: str) -> dict[str, Tensor]:
-    if not file.is_file():
-        raise FormatError(f"{file}: is missing; {REMEDY}.")
-    if sha256([file]) != expected:
-        raise FormatError(f"{file}: is truncated or changed: its hash is not that of {STATE}; {REMEDY}.")
+    check_hash(file, expected, STATE, REMEDY)
     try:
         return load_file(file, device)
     except SafetensorError as error:

@@ -12,7 +12,7 @@ from typing import Any
 from rankspace.errors import FormatError, RankspaceError
 from rankspace.training.conflicts import check_measures, check_optimiser
 from rankspace.training.model_settings import defaults_of, is_bound
-from rankspace.training.options import Value, checked, unknown_key
+from rankspace.training.options import Value, as_float, checked, unknown_key
 from rankspace.training.sections import (
     BatchesConfig,
     CurriculumConfig,
@@ -107,7 +107,7 @@ def config_from_text(text: str, where: str, start: Config | None = None) -> Conf
     """The configuration of a TOML text; what it does not name is as in `start`. Raises FormatError, with the file."""
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of a number of too many digits
         raise FormatError(f"{where}: is no TOML ({error}).") from None
     try:
         return _merged(start or Config(), tables)
@@ -152,7 +152,7 @@ def parsed_settings(texts: Iterable[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # no TOML, or a number of too many digits
         return text
 
 
@@ -190,12 +190,12 @@ def _merged_model(model: ModelConfig, table: Any) -> ModelConfig:
 
 def _setting(key: str, value: Any, default: Any) -> Any:
     """The value of a model's setting, of the kind of its default."""
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        value = as_float(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise RankspaceError(f"config: {key} is {value!r}; give a finite number.")
     if default is None or (isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)):
         return value
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
     raise RankspaceError(f"config: {key} is {value!r}; give {names.get(type(default), f'a value like {default!r}')}.")
 

@@ -1,6 +1,6 @@
 """The data of a run: a prepared folder, or the synthetic treebank made on the fly."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,18 @@ def load_data(source: str) -> PreparedData:
     return load_prepared(Path(source)) if size is None else synthetic_data(size)
 
 
-def check_source(source: str, split: str) -> None:
-    """Raises what `load_data`, and asking it for a split, would; reads a card at most."""
+def check_source(source: str, wanted: Iterable[str]) -> None:
+    """Raises what `load_data`, and asking it for splits, would; reads a card at most."""
     splits = SEEDS if _num_sentences(source) is not None else load_card(Path(source)).get("splits")
-    if isinstance(splits, Mapping) and split not in splits:
-        raise missing_split(split, splits)
+    if isinstance(splits, Mapping):
+        check_splits(splits, wanted)
+
+
+def check_splits(splits: Collection[str], wanted: Iterable[str]) -> None:
+    """Raises RankspaceError for the first that is not among the splits of the data."""
+    for split in wanted:
+        if split not in splits:
+            raise missing_split(split, splits)
 
 
 def _num_sentences(source: str) -> int | None:

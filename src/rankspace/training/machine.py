@@ -4,7 +4,7 @@ import math
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ import torch
 from rankspace import __version__
 from rankspace.devices import is_gpu
 from rankspace.distributions.memory import Work, if_known
-from rankspace.errors import NotEnoughMemoryError, lack_told
+from rankspace.errors import NotEnoughMemoryError, is_beyond_counting, lack_told
 from rankspace.inference.links import Precision
 from rankspace.inference.torch_precision import multiplying_in
 from rankspace.models import Model, create
@@ -112,15 +112,28 @@ def enough_memory(
     return lack_told(tell)
 
 
-def enough_memory_for_weights(what: str, model: Callable[[], Model]) -> AbstractContextManager[None]:
+def enough_memory_for_weights(what: str, name: str, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Within, a lack of memory is told with about how much the weights of a model that trains take, and which setting
     to lower."""
 
     def tell(error: BaseException) -> NotEnoughMemoryError:
-        found = model()
+        try:
+            found = without_weights(name, settings)
+        except (RuntimeError, TypeError) as unbuilt:
+            if not is_beyond_counting(unbuilt):
+                raise
+            return _beyond_counting(what, name, settings)
         return shortage_of_weights(found, learns=True).told(f"train: {what}", error, f"lower {setting_of_width(found)}")
 
     return lack_told(tell)
+
+
+def _beyond_counting(what: str, name: str, settings: Mapping[str, Any]) -> NotEnoughMemoryError:
+    sizes = {key: value for key, value in settings.items() if type(value) is int}
+    largest = max(sizes, key=lambda key: sizes[key])
+    return NotEnoughMemoryError(
+        f"train: {what}: no memory holds {name} with model.{largest} = {sizes[largest]}; lower model.{largest}."
+    )
 
 
 def without_weights(name: str, settings: Mapping[str, Any]) -> Model:

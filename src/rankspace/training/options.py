@@ -33,7 +33,7 @@ def checked(key: str, entry: "Field[Any]", value: Any) -> Value:
             raise _wrong(key, value, "one of " + ", ".join(map(repr, get_args(entry.type))))
         return str(value)
     if entry.type is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = as_float(value)
     if not isinstance(value, entry.type) or (entry.type is int and isinstance(value, bool)):  # type: ignore[arg-type]
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
         raise _wrong(key, value, names[entry.type])  # type: ignore[index]
@@ -41,8 +41,16 @@ def checked(key: str, entry: "Field[Any]", value: Any) -> Value:
         raise _wrong(key, value, "a finite number")
     bounds: dict[str, int | float] = entry.metadata["bounds"]
     if not all(_within(value, name, bound) for name, bound in bounds.items()):
-        raise _wrong(key, value, " and ".join(f"{name} {bound:g}" for name, bound in bounds.items()))
+        raise _wrong(key, value, _text(bounds))
     return value  # type: ignore[no-any-return]
+
+
+def as_float(value: int) -> float:
+    """Infinite where a float cannot hold it."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def kind_of(entry: "Field[Any]") -> str:
@@ -50,8 +58,7 @@ def kind_of(entry: "Field[Any]") -> str:
     if get_origin(entry.type) is Literal:
         return ", ".join(map(str, get_args(entry.type)))
     kind = {int: "whole number", float: "number", bool: "true, false", str: "text"}[entry.type]  # type: ignore[index]
-    bounds: dict[str, int | float] = entry.metadata["bounds"]
-    return " ".join([kind, " and ".join(f"{name} {bound:g}" for name, bound in bounds.items())]).strip()
+    return " ".join([kind, _text(entry.metadata["bounds"])]).strip()
 
 
 def default_of(entry: "Field[Any]") -> Value:
@@ -68,6 +75,10 @@ def unknown_key(where: str, key: str, known: list[str]) -> RankspaceError:
     close += [] if own else difflib.get_close_matches(key, known, 1)
     remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(own.values() or known)}."
     return RankspaceError(f"{where}: there is no key {key}; {remedy}")
+
+
+def _text(bounds: dict[str, int | float]) -> str:
+    return " and ".join(f"{name} {bound if isinstance(bound, int) else f'{bound:g}'}" for name, bound in bounds.items())
 
 
 def _within(value: Any, name: str, bound: int | float) -> bool:

@@ -1,7 +1,8 @@
 """The folder of a training run. A kill at any moment leaves one that can be loaded and resumed.
 
 config.toml     the complete configuration
-card.json       format, version, model and settings, data, environment, precision, results so far
+card.json       format, version, model and settings, data, environment, precision, results so far, hash of the
+                vocabulary
 vocabulary.txt  one word a line
 metrics.jsonl   one JSON object for each logged step and each evaluation, last that of the test split
 curves.png      the same as a picture
@@ -17,9 +18,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rankspace.data.prepared import check_hash, sha256
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import FormatError
-from rankspace.files import flush, read_card, whole_directory, whole_file
+from rankspace.files import flush, read_card, whole_directory, whole_file, writing
 
 if TYPE_CHECKING:
     from rankspace.training.checkpoints import Checkpoint
@@ -32,6 +34,7 @@ CHECKPOINTS = "checkpoints"
 TRAINING = "train"  # what records of training have for a split
 FINAL = "final"  # what marks the record of the test split, which is of the best checkpoint
 BEST, HELD_OUT = "best", "held-out"  # the checkpoints that evaluations choose
+BRING_BACK = "bring it back, or train again"
 NAMES = (BEST, HELD_OUT, "last", "previous")
 
 
@@ -58,7 +61,7 @@ class RunDirectory:
             (folder / METRICS).touch()
             vocabulary.save(folder / VOCABULARY)
             made = cls(folder)
-            made.update_card(**card)
+            made.update_card(**card, files={VOCABULARY: sha256([folder / VOCABULARY])})
             made.save(first)
             flush(folder)
         made.path = path
@@ -94,12 +97,33 @@ class RunDirectory:
             file.write_text(text, encoding="utf-8")
 
     def vocabulary(self) -> Vocabulary:
-        return Vocabulary.load(self.path / VOCABULARY)
+        """Raises FormatError for one that is not as the card has it: by its hash, where that is there, and by the
+        number of words of the model."""
+        file = self.path / VOCABULARY
+        if (expected := self._told("files", VOCABULARY)) is not None:
+            check_hash(file, expected, CARD, BRING_BACK)
+        vocabulary = Vocabulary.load(file)
+        if (num_words := self._told("model", "settings", "vocabulary")) not in (None, len(vocabulary)):
+            raise FormatError(
+                f"{file}: has {len(vocabulary)} words, but the model of the run {num_words}; {BRING_BACK}."
+            )
+        return vocabulary
+
+    def _told(self, *keys: str) -> Any:
+        """An entry of the card; None where it has none."""
+        entry: Any = self.card
+        for key in keys:
+            entry = entry.get(key) if isinstance(entry, Mapping) else None
+        return entry
 
     # Checkpoints.
 
     def save(self, checkpoint: "Checkpoint") -> None:
-        """The checkpoint becomes `last`, and what was last `previous`."""
+        """The checkpoint becomes `last`, and what was last `previous`. Raises WritingError; all are then as before."""
+        with writing(self._place("last")):
+            self._save(checkpoint)
+
+    def _save(self, checkpoint: "Checkpoint") -> None:
         flush(self.path / METRICS)  # resuming makes no records again that are before the checkpoint
         fresh, last, previous = self._written(checkpoint), self._place("last"), self._place("previous")
         hidden = self._hidden("previous")
@@ -112,13 +136,14 @@ class RunDirectory:
         self._settle(hidden)
 
     def save_chosen(self, name: str, checkpoint: "Checkpoint") -> None:
-        """The checkpoint becomes `best`, or `held-out`."""
-        fresh, chosen, hidden = self._written(checkpoint), self._place(name), self._hidden(name)
-        if chosen.exists():
-            shutil.rmtree(hidden, ignore_errors=True)
-            os.rename(chosen, hidden)
-        os.rename(fresh, chosen)
-        self._settle(hidden)
+        """The checkpoint becomes `best`, or `held-out`. Raises WritingError; all are then as before."""
+        with writing(self._place(name)):
+            fresh, chosen, hidden = self._written(checkpoint), self._place(name), self._hidden(name)
+            if chosen.exists():
+                shutil.rmtree(hidden, ignore_errors=True)
+                os.rename(chosen, hidden)
+            os.rename(fresh, chosen)
+            self._settle(hidden)
 
     def read(self, name: str = BEST, device: str = "cpu", *, resuming: bool = False) -> "Checkpoint":
         """A checkpoint by name; before there is a best one, or a previous one, the last.
@@ -163,7 +188,11 @@ class RunDirectory:
         fresh = self._hidden("unfinished")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        write_checkpoint(fresh, checkpoint)
+        try:
+            write_checkpoint(fresh, checkpoint)
+        except OSError:
+            shutil.rmtree(fresh, ignore_errors=True)  # a part of it is of no use, and takes room
+            raise
         return fresh
 
     def _settle(self, old: Path) -> None:
@@ -179,8 +208,8 @@ class RunDirectory:
     # Metrics.
 
     def add_metrics(self, record: Mapping[str, Any]) -> None:
-        """Adds a line; it must have a `step`."""
-        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+        """Adds a line; it must have a `step`. Raises WritingError."""
+        with writing(self.path / METRICS), (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -243,4 +272,4 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise FormatError(f"{file}: is missing; bring it back, or train again.") from None
+        raise FormatError(f"{file}: is missing; {BRING_BACK}.") from None

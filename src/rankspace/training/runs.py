@@ -4,8 +4,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +15,13 @@ import torch
 from rankspace.data.corpus import Corpus
 from rankspace.data.prepared import PreparedData
 from rankspace.data.vocabulary import Vocabulary
-from rankspace.errors import RankspaceError
+from rankspace.errors import RankspaceError, WritingError
 from rankspace.files import whole_file
 from rankspace.inference.links import Precision
 from rankspace.models import Model, create, describe
 from rankspace.training.beforehand import resumed_config
 from rankspace.training.config import Config, config_text, flat
-from rankspace.training.data_source import data_summary, load_data, source_name
+from rankspace.training.data_source import check_splits, data_summary, load_data, source_name
 from rankspace.training.evaluator import Evaluator
 from rankspace.training.interruption import InterruptionError
 from rankspace.training.keeping import Keeper
@@ -31,7 +31,6 @@ from rankspace.training.machine import (
     decided_precision,
     enough_memory_for_weights,
     environment,
-    without_weights,
 )
 from rankspace.training.processes import Processes, is_first_process, join_processes
 from rankspace.training.progress import Display, Quiet
@@ -41,6 +40,7 @@ from rankspace.training.trackers import check_tracker, make_tracker
 from rankspace.training.trained import end_of, load_weights
 
 SUMMARY = "summary.json"
+GO_ON = "go on with:"
 
 
 class Outcome(NamedTuple):
@@ -158,6 +158,7 @@ def _text(corpus: Corpus, eos: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 def _begin(config: Config, path: Path, data: PreparedData, processes: Processes, display: Display) -> Trainer:
     processes.by_first(lambda: RunDirectory.refuse(path))  # before the work is done
+    check_splits(data.splits, config.data.required)
     with _room_for(config.model.name, _settings(config, data.vocabulary)):
         model = build_model(config, data.vocabulary, data[config.data.train]).to(processes.device)
         seed_process(config.run.seed, processes)
@@ -195,7 +196,7 @@ def _resume(config: Config, path: Path, data: PreparedData, processes: Processes
 
 def _room_for(name: str, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Within, a lack of memory is told as one for a model, its gradients and what its optimiser remembers."""
-    return enough_memory_for_weights("the model", lambda: without_weights(name, settings))
+    return enough_memory_for_weights("the model", name, settings)
 
 
 def _kept(trainer: Trainer, run: RunDirectory | None, config: Config, display: Display, done: float) -> Trainer:
@@ -241,17 +242,28 @@ def _finished(trainer: Trainer) -> str:
 
 
 def _run(trainer: Trainer, path: Path, data: PreparedData, deadline: float) -> Outcome:
-    try:
+    with _told_how_to_go_on(trainer, path):
         with computing_in(_precision(trainer), trainer.model):
             trainer.train(deadline)
-    except InterruptionError as stopped:
-        stopped.args = (f"{stopped}; go on with: rankspace train --resume --output {path}",)
-        raise
-    progress = trainer.progress
-    done = {"steps": progress.step, "epochs": progress.epoch, "seconds": round(progress.seconds, 3)}
-    trainer.keeper.result(finished=True, stopped=progress.stopped, **done, **_tested(trainer, path, data))
+        progress = trainer.progress
+        done = {"steps": progress.step, "epochs": progress.epoch, "seconds": round(progress.seconds, 3)}
+        trainer.keeper.result(finished=True, stopped=progress.stopped, **done, **_tested(trainer, path, data))
     results: dict[str, Any] = trainer.processes.told(lambda: RunDirectory.open(path).card["results"])
     return Outcome(path, results)
+
+
+@contextmanager
+def _told_how_to_go_on(trainer: Trainer, path: Path) -> Iterator[None]:
+    """Within, a run that has a checkpoint is told to go on from it: after a signal, or when it cannot be written to."""
+    how = f"{GO_ON} rankspace train --resume --output {path}"
+    try:
+        yield
+    except InterruptionError as stopped:
+        stopped.args = (f"{stopped}; {how}",)
+        raise
+    except WritingError as error:
+        problem = str(error).removesuffix(".")
+        raise WritingError(f"{problem}; {trainer.keeper.good} Put that right, and {how}", error.reason) from error
 
 
 def _precision(trainer: Trainer) -> Precision:

@@ -6,6 +6,7 @@ Zero stands for "none" where an option is a limit.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rankspace.seeds import LARGEST_SEED
 from rankspace.training.options import option
 
 
@@ -16,10 +17,15 @@ class DataConfig:
     source: str = option("", "a folder of prepared data, synthetic or synthetic:SENTENCES")
     train: str = option("train", "the split to train on")
     valid: str = option("valid", "the split to evaluate on while training; empty for none")
-    held_out: str = option(
-        "", "a split of text that chooses a checkpoint of its own, by perplexity; left out where there is none"
-    )
-    test: str = option("test", "the split to evaluate the best checkpoint on; left out where there is none")
+    held_out: str = option("", "a split of text that chooses a checkpoint of its own, by perplexity; empty for none")
+    test: str = option("test", "the split to evaluate the best checkpoint on; empty for none")
+
+    @property
+    def required(self) -> list[str]:
+        """Splits that the data must have: the one to train on, and those that are named otherwise than by default."""
+        default, others = DataConfig(), ("valid", "held_out", "test")
+        named = [getattr(self, name) for name in others if getattr(self, name) != getattr(default, name)]
+        return [self.train, *filter(None, named)]
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ class EvaluationConfig:
 class RunConfig:
     """How long, how exact and what is kept."""
 
-    seed: int = option(1, "of weights, batches and dropout", at_least=0)
+    seed: int = option(1, "of weights, batches and dropout", at_least=0, at_most=LARGEST_SEED)
     epochs: int = option(10, "passes over the training data", at_least=1)
     max_steps: int = option(0, "steps at most; 0 for no limit", at_least=0)
     precision: Literal["auto", "highest", "high", "medium"] = option(
