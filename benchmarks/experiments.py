@@ -6,6 +6,7 @@ The records are those of `rankspace experiment`; rows that a table plans and tha
 pictures beside the page need matplotlib. No figure is typed.
 """
 
+import statistics
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from rankspace.experiments.pictures import draw_learning, draw_parsing, draw_see
 from rankspace.experiments.record import planned_record
 from rankspace.experiments.statistics import figure, of_runs, without_trees
 from rankspace.training import RunDirectory
+from rankspace.training.run_directory import HELD_OUT
 from rankspace.training.shipped import FOLDER, shipped_names
 
 HERE = Path(__file__).parent
@@ -66,6 +68,12 @@ are part of the training text; then the seed by that of held-out text, at the ch
 BY_TEXT = """ The last two
 columns are without trees: held-out text (of craft and wsj the validation split's words) chooses the checkpoint of each
 seed, and the seed. Runs that were made before such a checkpoint was kept have none there."""
+
+
+ALL_TOGETHER = """\
+Runs of several rows together, {num} grammars, each with the checkpoint that chose without trees: {names}. S-F1 of the
+test split is {together:.1f} where they parse together, {mean:.1f} in the mean of single ones, {best:.1f} for the best
+of these."""
 
 
 # Blocks.
@@ -135,8 +143,22 @@ def tree_block(found: dict[str, Any]) -> str:
     for data in dict.fromkeys(row["data"] for row in found["rows"]):
         own = [row for row in found["rows"] if row["data"] == data]
         lines = [tree_cells(row, whole) for row, whole in with_wholes(own)] + bound_cells(own)
-        parts.append(f"**{data}**\n\n{pages.markdown_table(TREE_COLUMNS, lines)}\n")
+        parts.append(f"**{data}**\n\n{pages.markdown_table(TREE_COLUMNS, lines)}\n{all_together(found, data)}")
     return "".join(parts).removesuffix("\n") + remarks(found) + choice(found) + picture(found)
+
+
+def all_together(found: dict[str, Any], data: str) -> str:
+    """What runs of several rows parse together, beside what each parses with the same checkpoint."""
+    together = found.get("together", {}).get(data)
+    if together is None:
+        return ""
+    runs = {(row["name"], run["seed"]): run for row in found["rows"] if row["data"] == data for run in row["runs"]}
+    chosen = [runs[name, seed] for name, seeds in together["runs"].items() for seed in seeds]
+    by_text = together["checkpoint"] == HELD_OUT
+    alone = [(run["by_text"] if by_text else run)["scores"]["test"]["s_f1"] for run in chosen]
+    figures = {"together": together["scores"]["test"]["s_f1"], "mean": statistics.fmean(alone), "best": max(alone)}
+    names = ", ".join(f"`{name}` ({len(seeds)})" for name, seeds in together["runs"].items())
+    return pages.filled(ALL_TOGETHER.format(num=len(chosen), names=names, **figures)) + "\n\n"
 
 
 def tree_cells(row: dict[str, Any], whole: dict[str, Any] | None) -> list[str]:

@@ -5,9 +5,10 @@
 Rows come in the order of the table, runs in that of their seeds. Where two records have the same run the one that is
 further on counts, and of equals the later file's. Where the model of a row has another number of weights in a later
 file it has changed in between, and the earlier runs are left out. Options that a record does not know have their
-defaults. Statistics are computed anew, titles and planned seeds are those of the table as it is. OUT may be among the
-records. --note takes the place of those of the records; docs/results.md has it where it has minutes. --lent are records
-of other tables: a run there counts for the row here that has its configuration, for it would be the same run.
+defaults. Statistics are computed anew, titles and planned seeds are those of the table as it is. What several rows
+parse together is that of the last record that has it. OUT may be among the records. --note takes the place of those of
+the records; docs/results.md has it where it has minutes. --lent are records of other tables: a run there counts for the
+row here that has its configuration, for it would be the same run.
 """
 
 import argparse
@@ -38,7 +39,9 @@ def merged(records: list[Record], lent: list[Record] | None = None) -> Record:
     records = [*(_of_this_table(table, record) for record in lent or ()), *records]
     data = {name: card for record in records for name, card in record["data"].items()}
     notes = dict.fromkeys(record["note"] for record in records if record["note"])
+    together = {name: found for record in records for name, found in record.get("together", {}).items()}
     whole = {"title": table.title, "note": " ".join(notes), "data": data, "rows": _rows(table, records)}
+    whole |= {"together": together}
     return {**records[-1], **whole}
 
 

@@ -162,7 +162,7 @@ def test_grammars_stand_beside_right_branching_trees(command: Run, monkeypatch: 
         {**run, "seed": n, "scores": {"test": {**scores, "s_f1": s_f1}}} for n, s_f1 in enumerate((30, 50, 37), start=1)
     ]
     row = {"name": "n-pcfg", "data": "ptb", "planned_seeds": [0, 1, 2, 3], "runs": runs}
-    together = {"seeds": [1, 2, 3], "checkpoint": "best", "scores": {"test": {"s_f1": 41.5}}}
+    together = {"runs": {"n-pcfg": [1, 2, 3]}, "checkpoint": "best", "scores": {"test": {"s_f1": 41.5}}}
     record = {"rows": [{**row, "statistics": of_runs(runs, None), "together": together}]}
     monkeypatch.setattr("rankspace.experiments.runner.run_table", lambda *_: Progress(record, 3, 4))
     monkeypatch.delenv("COLUMNS")

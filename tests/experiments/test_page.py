@@ -225,7 +225,7 @@ def test_trees(page: dict[str, Any]) -> None:
 
 
 def test_seeds_that_parse_together(page: dict[str, Any]) -> None:
-    row = grammar(together={"seeds": [1, 2], "checkpoint": "best", "scores": {"test": {"s_f1": 63.21}}})
+    row = grammar(together={"runs": {"g": [1, 2]}, "checkpoint": "best", "scores": {"test": {"s_f1": 63.21}}})
     text = page["tree_block"](made_up("pcfg-table1", [row, grammar("h")]))
     assert "| best test | seeds together | all |" in text
     assert "| Row g (`g`) | 60.0 ± 0.0 | **60.0 ± 0.0** | 60.0 | 63.2 | 60.0 ± 0.0 |" in text
@@ -234,10 +234,25 @@ def test_seeds_that_parse_together(page: dict[str, Any]) -> None:
 
 def test_what_other_seeds_found_together_is_left_out() -> None:
     table, row = load_table("pcfg-table1"), grammar()
-    together = {"seeds": [1, 2], "checkpoint": "best", "scores": {}}
+    together = {"runs": {table.rows[0].name: [1, 2]}, "checkpoint": "best", "scores": {}}
     for seeds, kept in (([1, 2], together), ([1], None)):
-        found = {**row, "together": {**together, "seeds": seeds}}
+        found = {**row, "together": {**together, "runs": {table.rows[0].name: seeds}}}
         assert row_entry(table, table.rows[0], "ptb", found)["together"] == kept
+
+
+def test_rows_that_parse_together(page: dict[str, Any]) -> None:
+    """Beside single ones with the same checkpoints."""
+    for checkpoint in ("best", "held-out"):
+        rows = [grammar(), grammar("h")]
+        for number, run in enumerate(run for row in rows for run in row["runs"][:2]):
+            run["by_text"] = {"scores": {"test": {"s_f1": 50.0 + number}}}
+        together = {"runs": {"g": [1, 2], "h": [1]}, "checkpoint": checkpoint, "scores": {"test": {"s_f1": 63.21}}}
+        text = " ".join(page["tree_block"]({**made_up("pcfg-table1", rows), "together": {"ptb": together}}).split())
+        assert "3 grammars, each with the checkpoint that chose without trees: `g` (2), `h` (1)." in text
+        figures = (
+            "60.0 in the mean of single ones, 60.0" if checkpoint == "best" else "51.0 in the mean of single ones, 52.0"
+        )
+        assert f"is 63.2 where they parse together, {figures} for the best" in text
 
 
 def test_a_variant_of_a_grammar(page: dict[str, Any]) -> None:

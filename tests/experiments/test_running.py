@@ -175,7 +175,7 @@ def test_seeds_parse_together(tmp_path: Path) -> None:
     file = tmp_path / "quick" / "pcfg-table1" / "synthetic" / "rank-pcfg" / "together.json"
     found = row["together"]
     assert found == json.loads(file.read_text())
-    assert (found["seeds"], found["checkpoint"]) == ([1, 2], "held-out")
+    assert (found["runs"], found["checkpoint"]) == ({"rank-pcfg": [1, 2]}, "held-out")
     grammars = [load(file.parent / f"seed-{seed}", "held-out") for seed in (1, 2)]
     corpus = dataset("synthetic", None, tmp_path / "quick" / "data", NUM_SENTENCES).data["test"]
     trees = Together(grammars).parse([corpus.words(number) for number in range(len(corpus))])
@@ -186,7 +186,22 @@ def test_seeds_parse_together(tmp_path: Path) -> None:
     assert row["together"]["scores"] == {}  # it was known
     file.write_text("{")
     [row] = run_table(asked(seeds=(3,))).record["rows"]
-    assert row["together"]["seeds"] == [1, 2, 3]
+    assert row["together"]["runs"] == {"rank-pcfg": [1, 2, 3]}
+
+
+def test_rows_parse_together(tmp_path: Path) -> None:
+    """All that parse, on one data set, those of earlier calls included."""
+    assert run_table(request(tmp_path, "pcfg-table1", "rank-pcfg")).record["together"] == {}
+    record = run_table(request(tmp_path, "pcfg-table1", "n-pcfg", seeds=(1, 2))).record
+    found = record["together"]["synthetic"]
+    assert found["runs"] == {"rank-pcfg": [1], "n-pcfg": [1, 2]}
+    folder = tmp_path / "quick" / "pcfg-table1" / "synthetic"
+    assert found == json.loads((folder / "together.json").read_text())
+    grammars = [load(folder / name, "held-out") for name in ("rank-pcfg/seed-1", "n-pcfg/seed-1", "n-pcfg/seed-2")]
+    corpus = dataset("synthetic", None, tmp_path / "quick" / "data", NUM_SENTENCES).data["valid"]
+    trees = Together(grammars).parse([corpus.words(number) for number in range(len(corpus))])
+    expected = score([corpus.spans(number) or [] for number in range(len(corpus))], trees, corpus.lengths.tolist())
+    assert found["scores"]["valid"]["s_f1"] == expected.s_f1
 
 
 def test_seeds_without_their_checkpoints_do_not_parse_together(tmp_path: Path) -> None:
@@ -197,7 +212,7 @@ def test_seeds_without_their_checkpoints_do_not_parse_together(tmp_path: Path) -
     shutil.rmtree(folder / "checkpoints")
     found = run_table(asked(seeds=(1, 2)), say=said.append)
     assert (found.is_complete, found.record["rows"][0]["together"]) == (True, None)
-    assert said[-1].startswith("rank-pcfg on synthetic: seeds do not parse together: ")
+    assert said[-1].startswith("rank-pcfg on synthetic: runs do not parse together: ")
     assert str(folder) in said[-1]
 
 

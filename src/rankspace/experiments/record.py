@@ -48,6 +48,7 @@ def table_record(request: Request, device: str) -> dict[str, Any]:
         "environment": environment(torch.device(device)),
         "note": SYNTHETIC_NOTE if any(row["data"] == SYNTHETIC for row in rows) else "",
         "data": _data(rows),
+        "together": _together(groups),
         "rows": [{name: value for name, value in row.items() if name != "card"} for row in rows],
     }
 
@@ -80,7 +81,7 @@ def row_entry(table: Table, row: Row, data: str, found: Mapping[str, Any]) -> di
     """A row of a record: what the table says of it, and what is `found`: its config, weights and runs, and what all of
     the finished ones parse together."""
     together = found.get("together")
-    finished = [run["seed"] for run in found["runs"] if run["state"] == "finished"]
+    finished = {row.name: [run["seed"] for run in found["runs"] if run["state"] == "finished"]}
     return {
         "name": row.name,
         "title": row.title,
@@ -92,7 +93,7 @@ def row_entry(table: Table, row: Row, data: str, found: Mapping[str, Any]) -> di
         **{name: found[name] for name in ("config", "weights", "runs")},
         "planned_seeds": list(row.seeds),
         "statistics": of_runs(found["runs"], table.target_of(row)),
-        "together": together if together and together["seeds"] == finished else None,
+        "together": together if together and together["runs"] == finished else None,
     }
 
 
@@ -147,6 +148,16 @@ def _run(job: Job) -> dict[str, Any]:
         "scores": entry.get("scores", {}),
         **({"by_text": entry["by_text"]} if "by_text" in entry else {}),
     }
+
+
+def _together(groups: list[list[Job]]) -> dict[str, Any]:
+    """What all rows on a data set parse together, by its name, where it is known."""
+    found: dict[str, Any] = {}
+    for data in dict.fromkeys(jobs[0].data for jobs in groups):
+        of_all = [job for jobs in groups if jobs[0].data == data for job in seeds_together.parsing(jobs)]
+        if len({job.row.name for job in of_all}) > 1 and (known := seeds_together.known(of_all)) is not None:
+            found[data] = known
+    return found
 
 
 def _data(rows: list[dict[str, Any]]) -> dict[str, Any]:

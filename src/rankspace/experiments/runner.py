@@ -79,18 +79,27 @@ def run_table(
 
 
 def _parse_together(runner: "Runner", wanted: Set[tuple[str, str]]) -> None:
-    """All seeds of rows, those of earlier calls included."""
-    splits = runner.request.table().splits
-    for key, jobs in by_row(runner.request):
-        if key in wanted and len(seeds_together.parsing(jobs)) > 1 and seeds_together.known(jobs) is None:
-            title = f"{key[1]} on {key[0]}"
-            found = runner.read(key[0])
-            runner.say(f"{title}, seeds together")
-            try:
-                seeds_together.find(jobs, found.data, splits, runner.device)
-            except (FormatError, NotEnoughMemoryError) as error:  # the runs are none the worse for it
-                runner.say(f"{title}: seeds do not parse together: {error}")
-            _free()
+    """All seeds of rows, those of earlier calls included, then all rows on a data set."""
+    rows = by_row(runner.request)
+    for (data, row), jobs in rows:
+        if (data, row) in wanted:
+            _find_together(runner, f"{row} on {data}", jobs)
+    for data in dict.fromkeys(data for (data, _), _ in rows if data in {each for each, _ in wanted}):
+        of_all = [jobs for (name, _), jobs in rows if name == data and seeds_together.parsing(jobs)]
+        if len(of_all) > 1:
+            _find_together(runner, f"all rows on {data}", [job for jobs in of_all for job in jobs])
+
+
+def _find_together(runner: "Runner", title: str, jobs: Sequence[Job]) -> None:
+    if len(seeds_together.parsing(jobs)) < 2 or seeds_together.known(jobs) is not None:
+        return
+    found = runner.read(jobs[0].data)
+    runner.say(f"{title}, together")
+    try:
+        seeds_together.find(jobs, found.data, runner.request.table().splits, runner.device)
+    except (FormatError, NotEnoughMemoryError) as error:  # the runs are none the worse for it
+        runner.say(f"{title}: runs do not parse together: {error}")
+    _free()
 
 
 def _run_in_turn(jobs: Sequence[Job], runner: "Runner", deadline: float) -> None:

@@ -1,4 +1,5 @@
-"""What the finished seeds of a row find when they parse together, kept in a file beside their folders."""
+"""What finished runs find when they parse together: the seeds of a row, kept in a file beside their folders, and all
+runs on a data set, beside the folders of the rows."""
 
 import json
 from collections.abc import Sequence
@@ -19,37 +20,42 @@ FIGURES = ("s_f1", "s_f1_longer", "corpus_f1", "num_unparsed")
 
 
 def parsing(jobs: Sequence[Job]) -> list[Job]:
-    """Those of the runs of a row that are finished and were scored on trees."""
+    """Those of some runs that are finished and were scored on trees."""
     return [job for job in jobs if any("s_f1" in each for each in (job.entry or {}).get("scores", {}).values())]
 
 
 def known(jobs: Sequence[Job]) -> dict[str, Any] | None:
-    """What was found of all runs of a row that parse; None where it is of other seeds, or was not asked for yet."""
-    seeds = [job.seed for job in parsing(jobs)]
+    """What was found of all of some runs that parse; None where it is of other runs, or was not asked for yet."""
     try:
         found = json.loads(_file(jobs).read_text(encoding="utf-8"))
-        return found if found["seeds"] == seeds else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return found if found["runs"] == _runs(parsing(jobs)) else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None  # it is made again
 
 
 def find(jobs: Sequence[Job], data: PreparedData, splits: Sequence[str], device: str) -> None:
-    """Scores the trees of all runs of a row together, if there are several and it is not known yet.
+    """Scores the trees that some runs, several of them, find together.
 
     Without trees where that can be: the checkpoint of each run is the one that held-out text chose, if all have one,
     else the best. In the highest precision, as the scores of single runs.
     """
     own = parsing(jobs)
-    if len(own) < 2 or known(jobs) is not None:
-        return
     by_text = all(HELD_OUT in RunDirectory.open(job.folder).card["results"] for job in own)
     checkpoint = HELD_OUT if by_text else BEST
     together = Together([load(job.folder, checkpoint, device) for job in own])
     with matmul_precision("highest"):
         scores = {split: _scores(together, data[split]) for split in splits if _has_trees(data, split)}
-    found = {"seeds": [job.seed for job in own], "checkpoint": checkpoint, "scores": scores}
+    found = {"runs": _runs(own), "checkpoint": checkpoint, "scores": scores}
     with whole_file(_file(jobs)) as file:
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _runs(jobs: Sequence[Job]) -> dict[str, list[int]]:
+    """Seeds by row."""
+    found: dict[str, list[int]] = {}
+    for job in jobs:
+        found.setdefault(job.row.name, []).append(job.seed)
+    return found
 
 
 def _has_trees(data: PreparedData, split: str) -> bool:
@@ -64,4 +70,6 @@ def _scores(together: Together, corpus: Corpus) -> dict[str, Any]:
 
 
 def _file(jobs: Sequence[Job]) -> Path:
-    return jobs[0].folder.parent / FILE
+    """In the folder of the row or, of several rows, in that of the data set."""
+    row = jobs[0].folder.parent
+    return (row if len({job.row.name for job in jobs}) == 1 else row.parent) / FILE
