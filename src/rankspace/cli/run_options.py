@@ -10,8 +10,10 @@ import typer
 from rankspace.errors import FormatError, RankspaceError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.status import Status
 
+    from rankspace.cli.counting import Counter
     from rankspace.training import Trained
 
 
@@ -127,11 +129,22 @@ def check_folder(output: Path) -> None:
         raise FormatError(f"{output}: exists already; choose another name.")
 
 
-def progress(step: str, quiet: bool, is_printing: bool = False) -> "Status":
-    """Says on stderr, to people at a terminal, what is being done, unless results go to the same terminal."""
+def progress(step: str, quiet: bool) -> "Status":
+    """Says on stderr, to people at a terminal, what is being done."""
+    return _console(quiet).status(step)
+
+
+def counting(step: str, quiet: bool, is_printing: bool = False) -> "Counter":
+    """The same of work on sentences, which are counted, unless results go to the same terminal."""
+    from rankspace.cli.counting import Counter
+
+    return Counter(step, _console(quiet or not sys.stderr.isatty() or (is_printing and sys.stdout.isatty())))
+
+
+def _console(quiet: bool) -> "Console":
     from rich.console import Console
 
-    return Console(stderr=True, quiet=quiet or (is_printing and sys.stdout.isatty())).status(step)
+    return Console(stderr=True, quiet=quiet)
 
 
 def notify(message: str, quiet: bool) -> None:

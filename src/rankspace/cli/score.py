@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -21,12 +22,12 @@ from rankspace.cli.run_options import (
     Quiet,
     RunOrNone,
     chosen_run,
+    counting,
     load_run,
     notify,
-    progress,
     require_kind,
 )
-from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks
+from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks, read_through
 from rankspace.errors import RankspaceError
 
 COLUMNS = ("sentence", "place", "word", "seen", "surprisal")  # with --surprisal
@@ -70,15 +71,17 @@ def score(
     trained.max_tokens = max_tokens
     totals = Totals(trained)
     num_read = 0
-    with progress("scoring", quiet, is_printing=True) as status:
-        for chunk in read_chunks(files, trees, trained.card if clean else None):
+    with counting("reading", quiet, is_printing=True) as counter:
+        counter.begin("scoring", read_through(files, trees))
+        trained.watch = counter.advance
+        for chunk in read_chunks(files, trees, trained.card if clean else None, partial(notify, quiet=quiet)):
             for entry in _scored(trained, chunk, surprisal):
                 if surprisal and not as_json and not num_read:
                     print(*COLUMNS, sep="\t")
                 num_read += 1
                 totals.add(entry)
                 _print(trained, num_read, entry, unit, as_json)
-            status.update(f"scoring: {num_read:,} sentences")
+            counter.reach(num_read)
     notify(totals.line(base, unit), quiet)
 
 
