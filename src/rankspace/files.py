@@ -76,6 +76,8 @@ def read_card(
     """The JSON object that says what its folder is: `what`, such as "a run". The last three are remedies: for a folder
     that is none, for a damaged file, for one of another version. Raises FormatError for each."""
     noun = what.removeprefix("a ")
+    if not file.parent.exists():
+        raise FormatError(f"{file.parent}: there is no such folder; {make}.")
     try:
         card = json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):

@@ -80,9 +80,7 @@ class TestAtATerminal:
         assert seen("score", grammar, "-q", given=TEXT).err == ""
         assert seen("evaluate", grammar, data, "-q").err == ""
 
-    def test_nothing_where_results_are_printed(
-        self, seen: Run, grammar: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_nothing_where_results_are_printed(self, seen: Run, grammar: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
         assert seen("parse", grammar, given=TEXT).err == ""
 

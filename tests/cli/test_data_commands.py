@@ -240,6 +240,7 @@ class TestInfo:
     def test_a_foreign_folder(self, run: Run) -> None:
         ran = run("info", ".")
         assert ran == (2, "", "error: .: is no prepared data: it has no card.json; make it with data prepare.\n")
+        assert run("info", "no") == (2, "", "error: no: there is no such folder; make it with data prepare.\n")
 
     def test_a_truncated_folder(self, text: Run) -> None:
         assert text("prepare", "train.txt", "-o", "out").code == 0

@@ -169,7 +169,7 @@ class TestMistakes:
             (["words", "RUN", "-o", "t.svg"], "t.svg: is no name of a page; it must end in .html."),
             (
                 ["words", "RUN", "--data", "no"],
-                "no: is no prepared data: it has no card.json; make it with data prepare.",
+                "no: there is no such folder; make it with data prepare.",
             ),
             (["words", "no"], NO_RUN),
         ],

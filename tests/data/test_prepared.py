@@ -268,10 +268,9 @@ class TestDamage:
         return str(error.value)
 
     def test_a_foreign_folder(self, tmp_path: Path) -> None:
-        for place in (tmp_path, tmp_path / "no"):
-            assert (
-                self.message(place) == f"{place}: is no prepared data: it has no card.json; make it with data prepare."
-            )
+        remedy = "make it with data prepare."
+        assert self.message(tmp_path) == f"{tmp_path}: is no prepared data: it has no card.json; {remedy}"
+        assert self.message(tmp_path / "no") == f"{tmp_path}/no: there is no such folder; {remedy}"
         for content in ('{"model": 1}', "[]"):
             (tmp_path / "card.json").write_text(content)
             file = tmp_path / "card.json"

@@ -218,6 +218,14 @@ def seed_folder(output: Path, seed: int) -> Path:
     return output / f"seed-{seed}"
 
 
+def begun_seeds(output: Path) -> list[int]:
+    """The seeds of the runs in a folder that is no run itself."""
+    if (output / CARD).exists():
+        return []
+    found = [card.parent.name.removeprefix("seed-") for card in output.glob(f"seed-*/{CARD}")]
+    return sorted(int(seed) for seed in found if seed.isdecimal())
+
+
 def is_run(path: Path) -> bool:
     """Whether a folder has the card of a run."""
     try:
@@ -228,11 +236,8 @@ def is_run(path: Path) -> bool:
 
 
 def _read_card(folder: Path) -> dict[str, Any]:
-    make = "make one with rankspace train"
-    if not folder.exists():
-        raise FormatError(f"{folder}: there is no such folder; {make}.")
     remedies = {
-        "make": make,
+        "make": "make one with rankspace train",
         "repair": "train again, or bring back the file",
         "upgrade": "use the rankspace that wrote it",
     }
