@@ -48,6 +48,8 @@ app = typer.Typer(
     """,
 )
 
+MOST_SIGNS = 8  # of those that a font lacks, how many are told
+
 PictureFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .svg file, or .png.")]
 Sentence = Annotated[str, typer.Argument(metavar="SENTENCE", help="Words with blanks between them, as one argument.")]
 GoldTree = Annotated[
@@ -283,8 +285,11 @@ def _drawn(tree: "Tree", probabilities: dict[tuple[int, int], float], gold: "Tre
 
 
 def _save(picture: "Picture", output: Path, quiet: bool) -> None:
-    picture.save(output)
+    lacking = picture.save(output)
     notify(f"wrote {output}", quiet)
+    if lacking:
+        more = f" and {len(lacking) - MOST_SIGNS} more" if len(lacking) > MOST_SIGNS else ""
+        notify(f"show: the font of .png has no {' '.join(lacking[:MOST_SIGNS])}{more}; use .svg.", quiet)
 
 
 def _names(runs: Sequence[Path]) -> dict[str, Path]:
