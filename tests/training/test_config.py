@@ -75,6 +75,9 @@ def test_whole_numbers_will_do_for_others() -> None:
     [
         ("optimiser.learning_rat", 1, "there is no key optimiser.learning_rat; did you mean optimiser.learning_rate?"),
         ("optimizer.clip", 1, "there is no key optimizer.clip; did you mean optimiser.clip?"),
+        ("optimizer.name", "adam", "there is no key optimizer.name; did you mean optimiser.name?"),
+        ("optimizer.learning_rat", 1, "there is no key optimizer.learning_rat; did you mean optimiser.learning_rate?"),
+        ("batch.max_token", 1, "there is no key batch.max_token; did you mean batches.max_tokens?"),
         ("run.clip", 1, "there is no key run.clip; did you mean optimiser.clip?"),
         ("seed", 1, "there is no key seed; did you mean run.seed?"),
         ("model.rnk", 1, "there is no key model.rnk; did you mean model.rank?"),
