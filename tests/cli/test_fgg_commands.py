@@ -399,11 +399,15 @@ def test_an_open_start_symbol_gives_a_table(run: Run) -> None:
     assert run("fgg", "z", "open.json", "--open-start").out.endswith("\n... and 10 more; --json gives all.\n")
 
 
+NOT_AMONG = "not among the 3 values of 'W': 'cats', 'dogs', 'sleep'"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--sentence", "cats bark"], "observe: word 'bark' at position 1 is not among the 3 values of 'W'."),
-        (["--sentence", "cats 7"], "observe: word 7 at position 1 is not among the 3 values of 'W'."),
+        (["--sentence", "cats bark"], f"observe: word 2 is 'bark', which is {NOT_AMONG}."),
+        (["--sentence", "cats slep"], f"observe: word 2 is 'slep', which is {NOT_AMONG}; did you mean 'sleep'?"),
+        (["--sentence", "cats 7"], f"observe: word 2 is 7, which is {NOT_AMONG}."),
         (["--sentence", "cats", "--label", "Q"], "observe: there is no node label 'Q'; the labels are W."),
         (["--label", "W"], "--label says which node label carries the words; give them with --sentence."),
     ],
