@@ -67,6 +67,18 @@ class TestBrackets:
         found = command("evaluate", "--predicted", "predicted", "--gold", "gold", "--unlabelled", "--json")
         assert json.loads(found.out)["parsing"]["num_unparsed"] == 1
 
+    def test_brackets_in_words_are_written_as_in_treebanks(self, command: Run, grammar: str) -> None:
+        assert (
+            command(
+                "parse",
+                grammar,
+                given="(dog)\n-LRB-\n",
+            ).out
+            == "(-LRB-dog-RRB-)\n(-\\LRB-)\n"
+        )
+        found = command("parse", grammar, "--format", "json", given="(dog)\n-LRB-\n").result.splitlines()
+        assert [json.loads(line)["words"] for line in found] == [["(dog)"], ["-LRB-"]]
+
     def test_longer_sentences_have_no_tree(self, command: Run, grammar: str) -> None:
         ran = command("parse", grammar, "--max-length", "4", given=TEXT)
         assert ran.out.splitlines()[0] == "()"
