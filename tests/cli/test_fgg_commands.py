@@ -482,14 +482,16 @@ def test_rank_space_overwrites_on_request_alone(run: Run) -> None:
     assert Path("out.json").read_text() != "old"
 
 
-@pytest.mark.parametrize("output", ["missing/out.json", "hmm.json/out.json"])
-def test_a_place_that_cannot_be_written_is_found_first(run: Run, output: str) -> None:
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("missing/out.json", "there is no folder 'missing'; make it first."),
+        ("hmm.json/out.json", "'hmm.json' is a file, in which nothing can be; choose another place."),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_found_first(run: Run, output: str, message: str) -> None:
     save_json(hmm(), "hmm.json")
-    folder = output.split("/")[0]
-    assert_refused(
-        run("fgg", "rank-space", "hmm.json", "--rank", "3", "-o", output),
-        f"{output}: there is no folder '{folder}'; make it first.",
-    )
+    assert_refused(run("fgg", "rank-space", "hmm.json", "--rank", "3", "-o", output), f"{output}: {message}")
 
 
 def test_what_is_no_b_fgg_is_refused(run: Run) -> None:

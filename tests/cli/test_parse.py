@@ -214,7 +214,7 @@ class TestMistakes:
             (["no"], NO_RUN),
             (["CHAIN"], "parse: direct is a chain; this is for grammars, which have trees."),
             (["GRAMMAR", "no.txt"], "no.txt: No such file or directory."),
-            (["GRAMMAR", "."], ".: Is a directory."),
+            (["GRAMMAR", "."], ".: is a folder; give files with one sentence a line."),
             (
                 ["GRAMMAR", "good", "bad"],
                 "bad: line 2: is not UTF-8 text (byte 0xff, the 5th of the line); convert the file to UTF-8.",
@@ -230,6 +230,15 @@ class TestMistakes:
                 "bad: exists already; choose another name, or overwrite it with --force",
             ),
             (["GRAMMAR", "good", "-o", "no/x"], "no/x: there is no folder 'no'; make it first."),
+            (["GRAMMAR", "good", "-o", "a/b/x"], "a/b/x: there is no folder 'a/b'; make it first."),
+            (
+                ["GRAMMAR", "good", "-o", "good/x"],
+                "good/x: 'good' is a file, in which nothing can be; choose another place.",
+            ),
+            (
+                ["GRAMMAR", "-f", "svg", "-o", "good/a/x"],
+                "good/a/x: 'good' is a file, in which nothing can be; choose another place.",
+            ),
             (["GRAMMAR", "good", "-o", "."], ".: is a folder; give the name of a file."),
             (["GRAMMAR", "-f", "svg", "-o", "bad"], "bad: exists already; choose another name."),
             (["GRAMMAR", "-f", "svg"], "parse: --format svg writes a file for each sentence; give a folder with"),

@@ -145,6 +145,14 @@ def test_seeds(run: Run) -> None:
             "train: there are no data; give a prepared folder, synthetic or synthetic:SENTENCES.",
         ),
         (
+            ("--config", "config.toml", "-o", "config.toml/out"),
+            "config.toml/out: 'config.toml' is a file, in which nothing can be; choose another place.",
+        ),
+        (
+            ("--config", "no.toml", "-o", "out"),
+            "no.toml: there is no such file; give a configuration in TOML, or --preset NAME.",
+        ),
+        (
             ("--config", "config.toml", "-o", "out", "--device", "cuda"),
             "train: --device is cuda, but torch sees no CUDA device; use --device cpu.",
         ),

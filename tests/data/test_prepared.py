@@ -220,7 +220,7 @@ class TestFolder:
     def test_a_missing_parent(self, tmp_path: Path, data: PreparedData) -> None:
         with pytest.raises(FormatError) as error:
             save_prepared(tmp_path / "no" / "out", data)
-        assert str(error.value) == f"{tmp_path / 'no' / 'out'}: there is no folder 'no'; make it first."
+        assert str(error.value) == f"{tmp_path / 'no' / 'out'}: there is no folder '{tmp_path}/no'; make it first."
 
     def test_a_failure_leaves_nothing_behind(
         self, tmp_path: Path, data: PreparedData, monkeypatch: pytest.MonkeyPatch

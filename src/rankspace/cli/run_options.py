@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankspace.errors import FormatError, RankspaceError
+from rankspace.files import check_place
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,8 +114,7 @@ def require_kind(command: str, trained: "Trained", kind: str) -> None:
 
 def check_file(output: Path, force: bool) -> None:
     """Raises FormatError where a file cannot or must not be written, before the work is done."""
-    if not output.absolute().parent.is_dir():
-        raise FormatError(f"{output}: there is no folder {output.absolute().parent.name!r}; make it first.")
+    check_place(output)
     if output.is_dir():
         raise FormatError(f"{output}: is a folder; give the name of a file.")
     if output.exists() and not force:
@@ -123,8 +123,7 @@ def check_file(output: Path, force: bool) -> None:
 
 def check_folder(output: Path) -> None:
     """The same of a folder of many files, which is never overwritten."""
-    if not output.absolute().parent.is_dir():
-        raise FormatError(f"{output}: there is no folder {output.absolute().parent.name!r}; make it first.")
+    check_place(output)
     if output.exists():
         raise FormatError(f"{output}: exists already; choose another name.")
 

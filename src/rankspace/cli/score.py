@@ -127,7 +127,7 @@ def _scored(trained: Any, chunk: Sequence[Given], surprisal: bool) -> list[dict[
     """words and log_prob of each sentence, None where it has no words, and its surprisals if wanted; in nats."""
     from rankspace.training import Trained
 
-    nothing = {"surprisal": []} if surprisal else {}
+    nothing: dict[str, Any] = {"surprisal": []} if surprisal else {}
     entries: list[dict[str, Any]] = [{"words": sentence.words, "log_prob": None, **nothing} for sentence in chunk]
     chosen = [place for place, sentence in enumerate(chunk) if sentence.words]
     sentences = [chunk[place] for place in chosen]

@@ -44,6 +44,8 @@ def read_through(files: Sequence[Path] | None, trees: bool) -> int | None:
         if path is None or not (path.is_file() or not path.exists() or path.is_dir()):
             total = None
             continue
+        if path.is_dir():
+            raise FormatError(f"{path}: is a folder; give files with one sentence a line.")
         num = sum(1 for _ in _read(path, trees))
         total = None if total is None else total + num
     return total

@@ -41,15 +41,18 @@ def score_rows(
     found: Sequence[LineTree],
 ) -> ParseScores:
     """The same of trees that are read already; the names of their files are for messages."""
-    for one, other in zip(right, found, strict=False):
-        _check_words(Path(gold), one, Path(predicted), other)
+    counts = f"{os.fspath(gold)} has {len(right)} trees but {os.fspath(predicted)} {len(found)}."
+    try:
+        for one, other in zip(right, found, strict=False):
+            _check_words(Path(gold), one, Path(predicted), other)
+    except FormatError as error:
+        if len(right) == len(found):
+            raise
+        raise FormatError(f"{str(error).removesuffix('.')}; {counts}") from None
     if len(right) != len(found):
         longer, rows = (gold, right) if len(right) > len(found) else (predicted, found)
         first = rows[min(len(right), len(found))].line
-        raise FormatError(
-            f"{os.fspath(longer)}, line {first}: this tree has no partner; "
-            f"{os.fspath(gold)} has {len(right)} trees but {os.fspath(predicted)} {len(found)}."
-        )
+        raise FormatError(f"{os.fspath(longer)}, line {first}: this tree has no partner; {counts}")
     return score([row.tree for row in right if row.tree], [row.tree for row in found])
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import FormatError
-from rankspace.files import flush, read_card, whole_directory, whole_file
+from rankspace.files import check_way, flush, read_card, whole_directory, whole_file
 
 if TYPE_CHECKING:
     from rankspace.training.checkpoints import Checkpoint
@@ -66,7 +66,8 @@ class RunDirectory:
 
     @staticmethod
     def refuse(path: Path) -> None:
-        """Raises FormatError for a path that exists."""
+        """Raises FormatError for a path that exists, or that cannot."""
+        check_way(path)
         if path.exists():
             go_on = "go on with --resume, or " if (path / CARD).exists() else ""
             raise FormatError(f"{path}: exists already; {go_on}choose another name.")
