@@ -516,6 +516,15 @@ def test_draw_writes_a_picture(run: Run, suffix: str) -> None:
     assert Path(f"out.{suffix}").read_bytes().startswith(begin)
 
 
+def test_draw_tells_of_characters_that_the_font_lacks(run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    rules = [Rule.build("S", {"o1": "猫"}, [("who", "o1")], name="sentence")]
+    save_json(FGG.build("S", rules, {"猫": ("a", "b")}, {"who": torch.ones(2)}), "cat.json")
+    notice = "draw: the font of .png has no 猫; use .svg.\n"
+    assert run("fgg", "draw", "cat.json", "-o", "cat.png") == Ran(0, "wrote cat.png\n", notice)
+    assert run("fgg", "draw", "cat.json", "-o", "cat.svg") == Ran(0, "wrote cat.svg\n", "")
+
+
 def test_draw_some_rules(run: Run) -> None:
     pytest.importorskip("matplotlib")
     save_json(hmm(), "hmm.json")

@@ -8,7 +8,7 @@ import typer
 
 from rankspace.cli.help_text import Command, Group
 from rankspace.cli.output import number, print_json, print_line, print_table, shown, shown_all, working
-from rankspace.cli.run_options import check_file
+from rankspace.cli.run_options import check_file, tell_lacking
 from rankspace.errors import DecompositionError, GrammarError, RankspaceError
 
 app = typer.Typer(
@@ -174,8 +174,9 @@ def draw(
     for name in rule or ():
         if name not in names:
             raise GrammarError(f"{file}: there is no rule {name!r}; the rules are {shown_all(names)}.")
-    draw_rules(fgg, output, rules=rule or None)
+    lacking = draw_rules(fgg, output, rules=rule or None)
     print_line(f"wrote {output}")
+    tell_lacking("draw", output, lacking)
 
 
 def _refuse_poor_fits(errors: dict[str, float], rank: int, max_error: float) -> None:

@@ -54,6 +54,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 
 MAX_TOKENS = 2048
+MOST_SIGNS = 8  # of those that a font lacks, how many are told
 KINDS = {"tree": "grammars, which have trees", "chain": "chains, which read word by word"}
 
 
@@ -150,6 +151,14 @@ def notify(message: str, quiet: bool) -> None:
     """A line on stderr."""
     if not quiet:
         print(message, file=sys.stderr)
+
+
+def tell_lacking(command: str, output: Path, lacking: str, quiet: bool = False) -> None:
+    """A line on stderr about characters that the font of a picture lacks, if there are any."""
+    if lacking:
+        more = f" and {len(lacking) - MOST_SIGNS} more" if len(lacking) > MOST_SIGNS else ""
+        signs = " ".join(lacking[:MOST_SIGNS])
+        notify(f"{command}: the font of {output.suffix.lower()} has no {signs}{more}; use .svg.", quiet)
 
 
 def seeds_of(command: str, text: str) -> list[int]:

@@ -27,6 +27,7 @@ from rankspace.cli.run_options import (
     notify,
     progress,
     require_kind,
+    tell_lacking,
 )
 from rankspace.errors import FormatError, RankspaceError
 
@@ -47,8 +48,6 @@ app = typer.Typer(
     rankspace show curves my-run -o curves.svg
     """,
 )
-
-MOST_SIGNS = 8  # of those that a font lacks, how many are told
 
 PictureFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .svg file, or .png.")]
 Sentence = Annotated[str, typer.Argument(metavar="SENTENCE", help="Words with blanks between them, as one argument.")]
@@ -287,9 +286,7 @@ def _drawn(tree: "Tree", probabilities: dict[tuple[int, int], float], gold: "Tre
 def _save(picture: "Picture", output: Path, quiet: bool) -> None:
     lacking = picture.save(output)
     notify(f"wrote {output}", quiet)
-    if lacking:
-        more = f" and {len(lacking) - MOST_SIGNS} more" if len(lacking) > MOST_SIGNS else ""
-        notify(f"show: the font of .png has no {' '.join(lacking[:MOST_SIGNS])}{more}; use .svg.", quiet)
+    tell_lacking("show", output, lacking, quiet)
 
 
 def _names(runs: Sequence[Path]) -> dict[str, Path]:

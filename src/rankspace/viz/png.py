@@ -1,21 +1,18 @@
 """Pictures as PNG files, through matplotlib, in the colours of light surroundings."""
 
 import importlib
-import re
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rankspace.errors import MissingExtraError
+from rankspace.viz.glyphs import lacking_glyphs
 from rankspace.viz.lettering import plain
 from rankspace.viz.palette import PALETTE
 from rankspace.viz.shapes import Group, Line, Rectangle, Shape, Size, Text, pieces
 
 FONT = "DejaVu Sans"  # comes with matplotlib
 INCH, POINT = 96, 96 / 72  # in pixels of CSS
-GLYPH = r"Glyph (\d+) "  # how matplotlib's warning of a character that a font lacks begins
 DPI, MAX_PIXELS = 192, 8000  # two pixels for each of CSS; the longest side
 
 
@@ -23,24 +20,10 @@ def write_png(size: Size, shapes: Sequence[Shape], file: Path) -> str:
     """Draws the shapes to a file. Equal shapes give equal bytes. Returns the characters that the font lacks, in place
     of which there are boxes. Raises MissingExtraError."""
     library = _matplotlib()
-    with library.rc_context(), _lacking() as found:
+    with library.rc_context(), lacking_glyphs() as found:
         library.rcdefaults()
         _figure(size, shapes).savefig(file, format="png", facecolor=PALETTE["paper"].light)
     return "".join(dict.fromkeys(found))
-
-
-@contextmanager
-def _lacking() -> Iterator[list[str]]:
-    """The characters that matplotlib warns of within, in place of these warnings; others are given on."""
-    found: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.filterwarnings("always", GLYPH)
-        yield found
-    for each in caught:
-        if glyph := re.match(GLYPH, str(each.message)):
-            found.append(chr(int(glyph[1])))
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def _matplotlib(module: str = "") -> Any:
