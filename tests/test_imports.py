@@ -265,7 +265,7 @@ def test_help_does_not_load_torch() -> None:
         (["--preset", "demo", "-o", "out", "--seeds", "1,x"], "train: --seeds is '1,x'; give different whole numbers"),
         (
             ["nowhere", "--preset", "demo", "-o", "out"],
-            "nowhere: is no prepared data: it has no card.json; make it with",
+            "nowhere: there is no such folder; make it with",
         ),
         (["--preset", "demo", "-o", "out", "--set", "data.train=t"], "prepared data: there is no split 't'; there are"),
         (["--preset", "demo", "-o", "out", "--set", "data.valid=v"], "prepared data: there is no split 'v'; there are"),

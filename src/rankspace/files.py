@@ -66,6 +66,27 @@ def whole_directory(path: str | os.PathLike[str], replace: bool = False) -> Iter
         shutil.rmtree(old, ignore_errors=True)
 
 
+def check_place(path: Path) -> None:
+    """Raises FormatError where there is no folder to write a file or a folder into, before the work is done."""
+    check_way(path)
+    if not path.parent.is_dir():
+        raise FormatError(f"{path}: there is no folder {str(path.parent)!r}; make it first.")
+
+
+def check_way(path: Path) -> None:
+    """Raises FormatError where a file is in the way of a folder that is made with those above it."""
+    above = next((each for each in path.parents if each.exists()), None)
+    if above is not None and not above.is_dir():
+        raise FormatError(f"{path}: {str(above)!r} is a file, in which nothing can be; choose another place.")
+
+
+def check_no_file(path: Path) -> None:
+    """Raises FormatError for a file in place of a folder."""
+    check_way(path)
+    if path.exists() and not path.is_dir():
+        raise FormatError(f"{path}: is a file; give the name of a folder.")
+
+
 def flush(path: Path) -> None:
     """Waits until a file, or a folder with all files in it, is on the disk and would survive a loss of power."""
     for part in (*(path.iterdir() if path.is_dir() else ()), path):
@@ -84,6 +105,8 @@ def read_card(
     """The JSON object that says what its folder is: `what`, such as "a run". The last three are remedies: for a folder
     that is none, for a damaged file, for one of another version. Raises FormatError for each."""
     noun = what.removeprefix("a ")
+    if not file.parent.exists():
+        raise FormatError(f"{file.parent}: there is no such folder; {make}.")
     try:
         card = json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):

@@ -215,6 +215,11 @@ class TestMistakes:
         ran = text("prepare", "train.txt", "-o", "out", "--force")
         assert ran == (2, "", "error: out: is no prepared data: it has no card.json; make it with data prepare.\n")
 
+    def test_a_file_is_no_place_for_a_folder(self, text: Run) -> None:
+        message = "error: train.txt: is a file; give the name of a folder.\n"
+        for force in ([], ["--force"]):
+            assert text("prepare", "train.txt", "-o", "train.txt", *force) == (2, "", message)
+
     def test_force_overwrites_prepared_data(self, text: Run) -> None:
         assert text("prepare", "train.txt", "-o", "out").code == 0
         assert text("prepare", "valid.txt", "train.txt", "-o", "out", "--force").code == 0
@@ -240,6 +245,7 @@ class TestInfo:
     def test_a_foreign_folder(self, run: Run) -> None:
         ran = run("info", ".")
         assert ran == (2, "", "error: .: is no prepared data: it has no card.json; make it with data prepare.\n")
+        assert run("info", "no") == (2, "", "error: no: there is no such folder; make it with data prepare.\n")
 
     def test_a_truncated_folder(self, text: Run) -> None:
         assert text("prepare", "train.txt", "-o", "out").code == 0

@@ -294,7 +294,7 @@ class TestMistakes:
         ("arguments", "message"),
         [
             (["no", "DATA"], NO_RUN),
-            (["RUN", "no"], "no: is no prepared data: it has no card.json; make it with data prepare."),
+            (["RUN", "no"], "no: there is no such folder; make it with data prepare."),
             (["RUN"], "{RUN}: does not say what it was trained on; give DATA."),
             (["RUN", "DATA", "--split", "dev"], "{DATA}: has no split 'dev', but train, test; use --split test."),
             (

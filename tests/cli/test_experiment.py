@@ -257,3 +257,9 @@ def test_mistakes(command: Run, monkeypatch: pytest.MonkeyPatch, arguments: tupl
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert command("experiment", *arguments) == (2, "", f"error: {message}\n")
     assert not list(Path().iterdir())
+
+
+def test_a_file_in_place_of_the_output_folder(command: Run) -> None:
+    Path("letter").touch()
+    ran = command("experiment", "hmm-table3", "--quick", "-o", "letter")
+    assert ran == (2, "", "error: letter: is a file; give the name of a folder.\n")

@@ -399,11 +399,15 @@ def test_an_open_start_symbol_gives_a_table(run: Run) -> None:
     assert run("fgg", "z", "open.json", "--open-start").out.endswith("\n... and 10 more; --json gives all.\n")
 
 
+NOT_AMONG = "not among the 3 values of 'W': 'cats', 'dogs', 'sleep'"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--sentence", "cats bark"], "observe: word 'bark' at position 1 is not among the 3 values of 'W'."),
-        (["--sentence", "cats 7"], "observe: word 7 at position 1 is not among the 3 values of 'W'."),
+        (["--sentence", "cats bark"], f"observe: word 2 is 'bark', which is {NOT_AMONG}."),
+        (["--sentence", "cats slep"], f"observe: word 2 is 'slep', which is {NOT_AMONG}; did you mean 'sleep'?"),
+        (["--sentence", "cats 7"], f"observe: word 2 is 7, which is {NOT_AMONG}."),
         (["--sentence", "cats", "--label", "Q"], "observe: there is no node label 'Q'; the labels are W."),
         (["--label", "W"], "--label says which node label carries the words; give them with --sentence."),
     ],
@@ -478,14 +482,16 @@ def test_rank_space_overwrites_on_request_alone(run: Run) -> None:
     assert Path("out.json").read_text() != "old"
 
 
-@pytest.mark.parametrize("output", ["missing/out.json", "hmm.json/out.json"])
-def test_a_place_that_cannot_be_written_is_found_first(run: Run, output: str) -> None:
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("missing/out.json", "there is no folder 'missing'; make it first."),
+        ("hmm.json/out.json", "'hmm.json' is a file, in which nothing can be; choose another place."),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_found_first(run: Run, output: str, message: str) -> None:
     save_json(hmm(), "hmm.json")
-    folder = output.split("/")[0]
-    assert_refused(
-        run("fgg", "rank-space", "hmm.json", "--rank", "3", "-o", output),
-        f"{output}: there is no folder '{folder}'; make it first.",
-    )
+    assert_refused(run("fgg", "rank-space", "hmm.json", "--rank", "3", "-o", output), f"{output}: {message}")
 
 
 def test_what_is_no_b_fgg_is_refused(run: Run) -> None:
@@ -508,6 +514,15 @@ def test_draw_writes_a_picture(run: Run, suffix: str) -> None:
     assert run("fgg", "draw", "hmm.json", "-o", f"out.{suffix}") == Ran(0, f"wrote out.{suffix}\n", "")
     begin = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[suffix]
     assert Path(f"out.{suffix}").read_bytes().startswith(begin)
+
+
+def test_draw_tells_of_characters_that_the_font_lacks(run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    rules = [Rule.build("S", {"o1": "猫"}, [("who", "o1")], name="sentence")]
+    save_json(FGG.build("S", rules, {"猫": ("a", "b")}, {"who": torch.ones(2)}), "cat.json")
+    notice = "draw: the font of .png has no 猫; use .svg.\n"
+    assert run("fgg", "draw", "cat.json", "-o", "cat.png") == Ran(0, "wrote cat.png\n", notice)
+    assert run("fgg", "draw", "cat.json", "-o", "cat.svg") == Ran(0, "wrote cat.svg\n", "")
 
 
 def test_draw_some_rules(run: Run) -> None:

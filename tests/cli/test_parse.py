@@ -67,6 +67,18 @@ class TestBrackets:
         found = command("evaluate", "--predicted", "predicted", "--gold", "gold", "--unlabelled", "--json")
         assert json.loads(found.out)["parsing"]["num_unparsed"] == 1
 
+    def test_brackets_in_words_are_written_as_in_treebanks(self, command: Run, grammar: str) -> None:
+        assert (
+            command(
+                "parse",
+                grammar,
+                given="(dog)\n-LRB-\n",
+            ).out
+            == "(-LRB-dog-RRB-)\n(-\\LRB-)\n"
+        )
+        found = command("parse", grammar, "--format", "json", given="(dog)\n-LRB-\n").result.splitlines()
+        assert [json.loads(line)["words"] for line in found] == [["(dog)"], ["-LRB-"]]
+
     def test_longer_sentences_have_no_tree(self, command: Run, grammar: str) -> None:
         ran = command("parse", grammar, "--max-length", "4", given=TEXT)
         assert ran.out.splitlines()[0] == "()"
@@ -202,7 +214,7 @@ class TestMistakes:
             (["no"], NO_RUN),
             (["CHAIN"], "parse: direct is a chain; this is for grammars, which have trees."),
             (["GRAMMAR", "no.txt"], "no.txt: No such file or directory."),
-            (["GRAMMAR", "."], ".: Is a directory."),
+            (["GRAMMAR", "."], ".: is a folder; give files with one sentence a line."),
             (
                 ["GRAMMAR", "good", "bad"],
                 "bad: line 2: is not UTF-8 text (byte 0xff, the 5th of the line); convert the file to UTF-8.",
@@ -218,6 +230,15 @@ class TestMistakes:
                 "bad: exists already; choose another name, or overwrite it with --force",
             ),
             (["GRAMMAR", "good", "-o", "no/x"], "no/x: there is no folder 'no'; make it first."),
+            (["GRAMMAR", "good", "-o", "a/b/x"], "a/b/x: there is no folder 'a/b'; make it first."),
+            (
+                ["GRAMMAR", "good", "-o", "good/x"],
+                "good/x: 'good' is a file, in which nothing can be; choose another place.",
+            ),
+            (
+                ["GRAMMAR", "-f", "svg", "-o", "good/a/x"],
+                "good/a/x: 'good' is a file, in which nothing can be; choose another place.",
+            ),
             (["GRAMMAR", "good", "-o", "."], ".: is a folder; give the name of a file."),
             (["GRAMMAR", "-f", "svg", "-o", "bad"], "bad: exists already; choose another name."),
             (["GRAMMAR", "-f", "svg"], "parse: --format svg writes a file for each sentence; give a folder with"),

@@ -43,8 +43,8 @@ def test_a_chain_in_bits(command: Run, chain: str) -> None:
 def test_json_lines(command: Run, chain: str) -> None:
     ran = command("score", chain, "--json", "-q", given=TEXT)
     found = [json.loads(line) for line in ran.out.splitlines()]
-    assert found[1] == {"number": 2, "words": [], "log_prob": None}
-    assert found[3] == {"number": 4, "words": ["the", "never"], "log_prob": "-inf"}
+    assert found[1] == {"number": 2, "words": [], "base": "e", "log_prob": None}
+    assert found[3] == {"number": 4, "words": ["the", "never"], "base": "e", "log_prob": "-inf"}
     assert ran.err == ""
 
 
@@ -69,6 +69,8 @@ class TestSurprisal:
         ran = command("score", str(runs / "rank-hmm"), "--surprisal", "--json", "--base", base, given=TEXT)
         found = [json.loads(line) for line in ran.out.splitlines()]
         assert found[0]["seen"] == ["the", "dog", "sees", "the", "<unk>", "<eos>"]
+        assert found[1] == {"number": 2, "words": [], "base": base, "log_prob": None, "seen": [], "surprisal": []}
+        assert [each["base"] for each in found] == [base] * len(found)
         assert all(-sum(each["surprisal"]) == pytest.approx(each["log_prob"]) for each in found if each["words"])
 
     def test_a_grammar_has_none(self, command: Run, grammar: str) -> None:

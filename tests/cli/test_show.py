@@ -38,6 +38,16 @@ class TestTree:
         assert command("show", "tree", grammar, SENTENCE, "-o", "t.png").code == 0
         assert Path("t.png").read_bytes().startswith(b"\x89PNG")
 
+    def test_characters_that_the_font_of_a_png_lacks(self, command: Run) -> None:
+        pytest.importorskip("matplotlib")
+        notice = "wrote t.png\nshow: the font of .png has no 猫 好 き; use .svg.\n"
+        assert command("show", "tree", "--brackets", "(S 猫 好 き 猫)", "-o", "t.png") == (0, "", notice)
+        many = "(S " + " ".join("一丁七万丈三上下不与") + ")"
+        notice = "wrote m.png\nshow: the font of .png has no 一 丁 七 万 丈 三 上 下 and 2 more; use .svg.\n"
+        assert command("show", "tree", "--brackets", many, "-o", "m.png") == (0, "", notice)
+        assert command("show", "tree", "--brackets", many, "-o", "q.png", "-q") == (0, "", "")
+        assert command("show", "tree", "--brackets", many, "-o", "m.svg") == (0, "", "wrote m.svg\n")
+
 
 class TestHeatMap:
     def test_a_chart(self, command: Run, grammar: str) -> None:
@@ -169,7 +179,7 @@ class TestMistakes:
             (["words", "RUN", "-o", "t.svg"], "t.svg: is no name of a page; it must end in .html."),
             (
                 ["words", "RUN", "--data", "no"],
-                "no: is no prepared data: it has no card.json; make it with data prepare.",
+                "no: there is no such folder; make it with data prepare.",
             ),
             (["words", "no"], NO_RUN),
         ],

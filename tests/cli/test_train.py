@@ -164,7 +164,7 @@ def test_seeds(run: Run) -> None:
         ),
         (
             ("nowhere", "--config", "config.toml", "-o", "out"),
-            "{here}/nowhere: is no prepared data: it has no card.json; make it with data prepare.",
+            "{here}/nowhere: there is no such folder; make it with data prepare.",
         ),
         (
             ("synthetic:many", "--config", "config.toml", "-o", "out"),
@@ -173,6 +173,14 @@ def test_seeds(run: Run) -> None:
         (
             ("--preset", "hmm", "-o", "out"),
             "train: there are no data; give a prepared folder, synthetic or synthetic:SENTENCES.",
+        ),
+        (
+            ("--config", "config.toml", "-o", "config.toml/out"),
+            "config.toml/out: 'config.toml' is a file, in which nothing can be; choose another place.",
+        ),
+        (
+            ("--config", "no.toml", "-o", "out"),
+            "no.toml: there is no such file; give a configuration in TOML, or --preset NAME.",
         ),
         (
             ("--config", "config.toml", "-o", "out", "--device", "cuda"),
@@ -337,3 +345,96 @@ def test_prepared_data(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
         assert ran == (2, "", "error: prepared data: there is no split 'dev'; there are train.\n")
     options = ["--config", "config.toml", "-o", "other", "--device", "cpu", "-q", "--set", "data.valid="]
     assert run("prepared", *options).code == 0
+
+
+class TestMovedData:
+    """A run goes on wherever its data are, if they are the same."""
+
+    TEXT = "the dog sleeps\nthe cat sleeps\n" * 4
+
+    @pytest.fixture
+    def prepare(self, run: Run, capsys: pytest.CaptureFixture[str]) -> Callable[[str, str], None]:
+        def command(text: str, output: str) -> None:
+            Path("train.txt").write_text(text)
+            with pytest.raises(SystemExit):
+                main(("data", "prepare", "train=train.txt", "valid=train.txt", "-o", output, "--eos"))
+            capsys.readouterr()
+
+        return command
+
+    def test_another_folder_of_the_same_data(self, run: Run, prepare: Callable[[str, str], None]) -> None:
+        prepare(self.TEXT, "first")
+        whole = run("first", "--config", "config.toml", "-o", "whole", "--set", "run.epochs=2", "-q", "--json")
+        assert run("first", "--config", "config.toml", "-o", "out", "-q").code == 0
+        Path("first").rename("second")
+        ran = run("second", "--resume", "-o", "out", "--set", "run.epochs=2", "-q", "--json")
+        assert (ran.code, ran.err) == (0, "")
+        assert json.loads(ran.out)["best"]["perplexity"] == json.loads(whole.out)["best"]["perplexity"]
+        assert rankspace.load("out").config.data.source == str(Path.cwd() / "second")
+        assert run("--resume", "-o", "out", "-q").code == 0
+
+    def test_what_differs_is_told(self, run: Run, prepare: Callable[[str, str], None]) -> None:
+        prepare(self.TEXT, "first")
+        prepare(self.TEXT * 2, "longer")
+        assert run("first", "--config", "config.toml", "-o", "out", "-q").code == 0
+        before = Path("out/config.toml").read_text()
+        ran = run("longer", "--resume", "-o", "out", "-q")
+        here = Path.cwd()
+        message = (
+            f"train: {here}/longer: split 'train' and split 'valid' differ from what out began with, which was "
+            f"{here}/first; give those data, or choose another folder."
+        )
+        assert ran == (2, "", f"error: {message}\n")
+        assert Path("out/config.toml").read_text() == before
+
+    def test_synthetic_sentences_are_no_folder(self, run: Run, prepare: Callable[[str, str], None]) -> None:
+        prepare(self.TEXT, "first")
+        assert run("--config", "config.toml", "-o", "out", "-q").code == 0
+        message = (
+            f"data.source is '{Path.cwd()}/first' but 'synthetic:30' in out/config.toml; leave it as it is to resume, "
+            f"or choose another folder."
+        )
+        assert run("first", "--resume", "-o", "out", "-q") == (2, "", f"error: train: {message}\n")
+
+    def test_data_that_are_gone(self, run: Run, prepare: Callable[[str, str], None]) -> None:
+        prepare(self.TEXT, "first")
+        assert run("first", "--config", "config.toml", "-o", "out", "-q").code == 0
+        Path("first").rename("second")
+        message = (
+            f"{Path.cwd()}/first: there is no such folder, and out began with these data; if they are elsewhere, name "
+            f"them: rankspace train FOLDER --resume -o out"
+        )
+        assert run("--resume", "-o", "out", "-q") == (2, "", f"error: {message}\n")
+
+
+class TestResumingSeeds:
+    def test_all_that_were_begun(self, run: Run) -> None:
+        assert run("--config", "config.toml", "-o", "out", "-q", "--seeds", "2,10").code == 0
+        Path("out/summary.json").unlink()
+        ran = run("--resume", "-o", "out", "--set", "run.epochs=2", "--json")
+        assert ran.code == 0
+        assert ran.err.splitlines()[0] == "out: going on with what was begun: seed-2, seed-10"
+        found = json.loads(ran.out)
+        assert [(each["directory"], each["epochs"]) for each in found["runs"]] == [
+            ("out/seed-2", 2),
+            ("out/seed-10", 2),
+        ]
+        assert json.loads(Path("out/summary.json").read_text()) == found["summary"]
+        assert [rankspace.load(f"out/seed-{seed}").config.run.seed for seed in (2, 10)] == [2, 10]
+        assert run("--resume", "-o", "out", "-q").out.splitlines()[1].split()[:2] == ["mean", "standard"]
+
+    def test_each_by_its_own_configuration(self, run: Run) -> None:
+        assert run("--config", "config.toml", "-o", "out", "-q", "--seeds", "1,2").code == 0
+        assert run("--resume", "-o", "out/seed-2", "-q", "--set", "run.epochs=2").code == 0
+        found = json.loads(run("--resume", "-o", "out", "-q", "--json").out)
+        assert [each["epochs"] for each in found["runs"]] == [1, 2]
+
+    def test_mistakes(self, run: Run) -> None:
+        assert run("--config", "config.toml", "-o", "out", "-q", "--seeds", "1,2").code == 0
+        message = (
+            "model.rank is 9 but 3 in out/seed-1/config.toml; leave it as it is to resume, or choose another folder."
+        )
+        assert run("--resume", "-o", "out", "--set", "model.rank=9") == (2, "", f"error: train: {message}\n")
+        Path("empty").mkdir()
+        message = "empty: is no run: it has no card.json; make one with rankspace train."
+        assert run("--resume", "-o", "empty") == (2, "", f"error: {message}\n")

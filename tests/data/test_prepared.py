@@ -220,7 +220,7 @@ class TestFolder:
     def test_a_missing_parent(self, tmp_path: Path, data: PreparedData) -> None:
         with pytest.raises(FormatError) as error:
             save_prepared(tmp_path / "no" / "out", data)
-        assert str(error.value) == f"{tmp_path / 'no' / 'out'}: there is no folder 'no'; make it first."
+        assert str(error.value) == f"{tmp_path / 'no' / 'out'}: there is no folder '{tmp_path}/no'; make it first."
 
     def test_a_failure_leaves_nothing_behind(
         self, tmp_path: Path, data: PreparedData, monkeypatch: pytest.MonkeyPatch
@@ -268,10 +268,9 @@ class TestDamage:
         return str(error.value)
 
     def test_a_foreign_folder(self, tmp_path: Path) -> None:
-        for place in (tmp_path, tmp_path / "no"):
-            assert (
-                self.message(place) == f"{place}: is no prepared data: it has no card.json; make it with data prepare."
-            )
+        remedy = "make it with data prepare."
+        assert self.message(tmp_path) == f"{tmp_path}: is no prepared data: it has no card.json; {remedy}"
+        assert self.message(tmp_path / "no") == f"{tmp_path}/no: there is no such folder; {remedy}"
         for content in ('{"model": 1}', "[]"):
             (tmp_path / "card.json").write_text(content)
             file = tmp_path / "card.json"

@@ -93,6 +93,16 @@ class TestMistakes:
             main(["demo", *arguments])
         return int(caught.value.code or 0)
 
+    def test_a_file_in_place_of_the_folder(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "train.txt"
+        file.write_text("years of work")
+        for name, message in (
+            (file, "is a file; give the name of a folder."),
+            (file / "out", f"'{file}' is a file, in which nothing can be; choose another place."),
+        ):
+            assert self.run("--quick", "-q", "-o", str(name)) == 2
+            assert capsys.readouterr().err == f"error: {name}: {message}\n"
+
     def test_what_is_not_a_demonstration_is_kept(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "data").mkdir()
         (tmp_path / "data" / "thesis.txt").write_text("years of work")

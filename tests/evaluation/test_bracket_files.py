@@ -74,6 +74,11 @@ def test_other_words_are_named(gold: Path, tmp_path: Path) -> None:
     assert message(gold, longer) == "longer, line 1: 6 words, but line 1 of gold has 5."
 
 
+def test_other_words_and_another_number_of_trees(gold: Path, tmp_path: Path) -> None:
+    short = written(tmp_path, "short", "(S john sleeps)\n")
+    assert message(gold, short) == ("short, line 1: 2 words, but line 1 of gold has 5; gold has 2 trees but short 1.")
+
+
 def test_broken_brackets_are_named(gold: Path, tmp_path: Path) -> None:
     broken = written(tmp_path, "broken", "(S the dog sees a cat)\n(S (john sleeps)\n")
     assert message(gold, broken) == "broken, line 2: column 1: this ( is never closed; add the missing )."

@@ -356,7 +356,7 @@ class TestDamage:
             ("card.json", ": is no run: it has no card.json"),
             ("config.toml", "/config.toml: is missing"),
             ("metrics.jsonl", "/metrics.jsonl: is missing"),
-            ("checkpoints", "/checkpoints/last: is no checkpoint: it has no state.json"),
+            ("checkpoints", "/checkpoints/last: there is no such folder"),
         ],
     )
     def test_what_a_run_lacks(self, stopped: Path, tmp_path: Path, file: str, problem: str) -> None:

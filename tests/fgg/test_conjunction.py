@@ -441,11 +441,13 @@ def test_names_that_mean_the_same_may_be_shared() -> None:
 
 def test_words_that_are_unknown() -> None:
     assert complaint(lambda: observe(hmm(), ["a", "c"])) == (
-        "observe: word 'c' at position 1 is not among the 2 values of 'O'."
+        "observe: word 2 is 'c', which is not among the 2 values of 'O': 'a', 'b'."
     )
     assert complaint(lambda: observe(zoo.pcfg(weights(2), weights(2, 2, 2), weights(2, 5)), [4, 5])) == (
-        "observe: word 5 at position 1 is not among the 5 values of 'O'."
+        "observe: word 2 is 5, which is not among the 5 values of 'O': 0, 1, 2, 3, 4."
     )
+    many = zoo.pcfg(weights(2), weights(2, 2, 2), weights(2, 11))
+    assert complaint(lambda: observe(many, [11])) == ("observe: word 1 is 11, which is not among the 11 values of 'O'.")
     assert complaint(lambda: observe(hmm(), ["a"], label="W")) == (
         "observe: there is no node label 'W'; the labels are T, O."
     )
@@ -483,7 +485,9 @@ def test_lengths_that_the_grammar_cannot_produce() -> None:
         for semiring in ("real", "log"):  # a gradient of zero, not one that is missing
             assert torch.autograd.grad(sum_product(fgg, semiring), [f])[0].tolist() == [0, 0]
     assert sum_product(observe(even, [])).item() == 2
-    assert complaint(lambda: observe(even, [7])) == "observe: word 7 at position 0 is not among the 2 values of 'O'."
+    assert (
+        complaint(lambda: observe(even, [7])) == "observe: word 1 is 7, which is not among the 2 values of 'O': 0, 1."
+    )
 
 
 def test_a_start_symbol_that_rules_use_is_told_apart_by_its_span() -> None:
@@ -521,7 +525,7 @@ def test_which_label_carries_the_words() -> None:
     )
     numbers = fgg(O=(0, 1), C=("red", "blue"))
     assert complaint(lambda: observe(numbers, ["red"])) == (
-        "observe: word 'red' at position 0 is not among the 2 values of 'O'."
+        "observe: word 1 is 'red', which is not among the 2 values of 'O': 0, 1."
     )
     assert complaint(lambda: observe(without_nodes(), [0])) == (
         "observe: cannot tell which node label carries the words (none would do); give its name."

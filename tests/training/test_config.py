@@ -75,6 +75,9 @@ def test_whole_numbers_will_do_for_others() -> None:
     [
         ("optimiser.learning_rat", 1, "there is no key optimiser.learning_rat; did you mean optimiser.learning_rate?"),
         ("optimizer.clip", 1, "there is no key optimizer.clip; did you mean optimiser.clip?"),
+        ("optimizer.name", "adam", "there is no key optimizer.name; did you mean optimiser.name?"),
+        ("optimizer.learning_rat", 1, "there is no key optimizer.learning_rat; did you mean optimiser.learning_rate?"),
+        ("batch.max_token", 1, "there is no key batch.max_token; did you mean batches.max_tokens?"),
         ("run.clip", 1, "there is no key run.clip; did you mean optimiser.clip?"),
         ("seed", 1, "there is no key seed; did you mean run.seed?"),
         ("model.rnk", 1, "there is no key model.rnk; did you mean model.rank?"),
@@ -202,8 +205,17 @@ def test_a_bad_file(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"config.toml: cannot be read \("):
-        load_config(tmp_path / "config.toml")
+    file = tmp_path / "config.toml"
+    with pytest.raises(FormatError) as raised:
+        load_config(file)
+    assert str(raised.value) == f"{file}: there is no such file; give a configuration in TOML, or --preset NAME."
+    with pytest.raises(FormatError) as raised:
+        load_config(tmp_path)
+    assert str(raised.value) == f"{tmp_path}: cannot be read (Is a directory)."
+    file.write_bytes(b"[run]\n# \xff\n")
+    with pytest.raises(FormatError) as raised:
+        load_config(file)
+    assert str(raised.value) == f"{file}: is not UTF-8 (byte 8); convert it first."
 
 
 def test_differences() -> None:

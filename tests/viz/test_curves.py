@@ -120,11 +120,22 @@ def test_nothing_to_draw_is_refused() -> None:
         (Axis(3.0, 90.0, 100.0, logarithmic=True), [3, 10, 30]),
         (Axis(20.0, 90000.0, 100.0, logarithmic=True), [100, 1000, 10000]),
         (Axis(15.0, 240.0, 100.0, logarithmic=True), [20, 50, 100, 200]),
+        (Axis(110.0, 410.0, 100.0, logarithmic=True), [200, 300, 400]),
+        (Axis(99.0, 103.0, 100.0, logarithmic=True), [99, 100, 101, 102, 103]),
     ],
 )
 def test_marks_are_round_numbers(axis: Axis, marks: list[float]) -> None:
     assert axis.marks() == pytest.approx(marks, abs=1e-12)
     assert all(-1e-9 <= axis.place(mark) <= 100 + 1e-9 for mark in axis.marks())
+
+
+def test_perplexities_have_a_logarithmic_axis_however_near_they_are() -> None:
+    """On a linear one the first few values press all others together."""
+    found = [{"step": step, "split": "valid", "perplexity": value} for step, value in enumerate((900, 150, 130, 120))]
+    assert "perplexity, log scale" in texts(training_curves({"run": found}))
+    assert "perplexity, log scale" in texts(training_curves({"run": found[2:]}))
+    assert "perplexity" in texts(training_curves({"run": found[3:]}))  # a single number has a linear one
+    assert Axis.of_values([900.0, 150.0, 130.0, 120.0], 100.0, True).place(150.0) > 14
 
 
 def test_the_last_step_gets_its_mark() -> None:

@@ -1,8 +1,10 @@
 """Pictures as files: SVG and PNG, whole or not at all, and text of any kind."""
 
 import sys
+import warnings
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +12,7 @@ from rankspace.errors import FormatError, MissingExtraError, RankspaceError
 from rankspace.viz import Picture
 from rankspace.viz.lettering import num_columns, shown, text_width
 from rankspace.viz.palette import PALETTE, PICTURE
+from rankspace.viz.png import write_png
 from rankspace.viz.shapes import Curve, Group, Line, Rectangle, Text, pieces
 from viz.elements import root_of
 
@@ -49,6 +52,25 @@ def test_files_are_written_and_equal_pictures_give_equal_bytes(tmp_path: Path) -
         SHEET.save(str(tmp_path / name))
         assert first.startswith(begin)
         assert (tmp_path / name).read_bytes() == first
+
+
+def test_characters_that_the_font_lacks_are_returned(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    sheet = Picture(60.0, 40.0, (Text(20.0, 30.0, "a猫b", 12.0), Text(20.0, 30.0, "猫き", 12.0, bold=True)), "cats")
+    assert (sheet.save(tmp_path / "a.png"), sheet.save(tmp_path / "a.svg")) == ("猫き", "")
+    assert SHEET.save(tmp_path / "b.png") == ""
+
+
+def test_other_warnings_of_matplotlib_are_given_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+
+    def warn(*arguments: object, **options: object) -> None:
+        tmp_path.joinpath("a.png").touch()
+        warnings.warn("something else", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr("rankspace.viz.png._figure", lambda *_: SimpleNamespace(savefig=warn))
+    with pytest.warns(UserWarning, match="something else"):
+        write_png((1.0, 1.0), (), tmp_path / "a.png")
 
 
 def test_drawing_leaves_matplotlib_as_it_was(tmp_path: Path) -> None:

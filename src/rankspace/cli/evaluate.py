@@ -21,9 +21,9 @@ from rankspace.cli.run_options import (
     RunOrNone,
     Seed,
     With,
+    counting,
     load_others,
     load_run,
-    progress,
     require_kind,
 )
 from rankspace.cli.sentences import Given
@@ -105,12 +105,12 @@ def evaluate(
         for each in grammars:
             each.max_tokens = max_tokens
         about = {"run": str(run), "checkpoint": str(checkpoint), "step": trained.step, "model": trained.model.NAME}
-        with progress("reading", quiet) as status:
+        with counting("reading", quiet) as counter:
             wanted = _Wanted(run, data, split, max_length, seed)
             if others:
-                result = about | {"with": [str(each) for each in others]} | _of_all(grammars, wanted, status)
+                result = about | {"with": [str(each) for each in others]} | _of_all(grammars, wanted, counter)
             else:
-                result = about | _of_model(trained, wanted, status)
+                result = about | _of_model(trained, wanted, counter)
     if as_json:
         print_json(result)
     else:
@@ -150,13 +150,14 @@ class _Read(NamedTuple):
     about: dict[str, Any]
 
 
-def _of_model(trained: Any, wanted: _Wanted, status: Any) -> dict[str, Any]:
+def _of_model(trained: Any, wanted: _Wanted, counter: Any) -> dict[str, Any]:
     from rankspace.cli.model_scores import Scores, evaluate_model
 
     found = wanted.read(trained)
+    trained.watch = counter.advance
 
-    def say(step: str) -> None:
-        status.update(f"evaluating: {step}")
+    def say(step: str, num_sentences: int | None) -> None:
+        counter.begin(f"evaluating: {step}", num_sentences)
 
     def compute(model: Any, sentences: list[list[str]]) -> Scores:
         return evaluate_model(model, found.corpus, found.numbers, wanted.seed, say)
@@ -165,7 +166,7 @@ def _of_model(trained: Any, wanted: _Wanted, status: Any) -> dict[str, Any]:
     return {**found.about, **scores.to_json()}
 
 
-def _of_all(grammars: list[Any], wanted: _Wanted, status: Any) -> dict[str, Any]:
+def _of_all(grammars: list[Any], wanted: _Wanted, counter: Any) -> dict[str, Any]:
     """Of grammars that parse together."""
     from rankspace.cli.model_scores import evaluate_together
     from rankspace.training.together import best_of
@@ -176,7 +177,9 @@ def _of_all(grammars: list[Any], wanted: _Wanted, status: Any) -> dict[str, Any]
         raise RankspaceError(
             f"evaluate: {found.about['data']} has no gold trees to hold parses against; give DATA that have them."
         )
-    status.update("evaluating: parses")
+    counter.begin("evaluating: parses", len(found.sentences))
+    for each in grammars:
+        each.watch = lambda num: counter.advance(num / len(grammars))
     trees = best_of([each.words for each in found.sentences], marginals_of_all(grammars, found.sentences))
     return {**found.about, **evaluate_together(found.corpus, found.numbers, trees, wanted.seed).to_json()}
 

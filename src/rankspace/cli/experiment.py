@@ -10,6 +10,7 @@ import typer
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
 from rankspace.cli.run_options import AsJson, Device, DeviceName, Quiet, device_name, notify, seeds_of
 from rankspace.errors import RankspaceError
+from rankspace.files import check_no_file
 
 if TYPE_CHECKING:
     from rankspace.experiments import Row
@@ -72,6 +73,7 @@ def experiment(
         raise RankspaceError(f"experiment: --minutes is {minutes:g}; give a number above 0.")
     if jobs < 1:
         raise RankspaceError(f"experiment: --jobs is {jobs}; give 1 or more.")
+    check_no_file(output)
     from rankspace.experiments.jobs import Request, plan
 
     numbers = tuple(seeds_of("experiment", seeds)) if seeds is not None else ()

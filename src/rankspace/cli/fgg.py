@@ -8,7 +8,8 @@ import typer
 
 from rankspace.cli.help_text import Command, Group
 from rankspace.cli.output import number, print_json, print_line, print_table, shown, shown_all, working
-from rankspace.errors import DecompositionError, FormatError, GrammarError, RankspaceError
+from rankspace.cli.run_options import check_file, tell_lacking
+from rankspace.errors import DecompositionError, GrammarError, RankspaceError
 from rankspace.seeds import LARGEST_SEED
 
 app = typer.Typer(
@@ -119,7 +120,7 @@ def rank_space(
 
     rankspace fgg rank-space grammar.json --rank 3 -o ranks.json
     """
-    _refuse_output(output, force)
+    check_file(output, force)
     from rankspace.cli.grammar_file import load_grammar
     from rankspace.fgg import save_json
     from rankspace.lowrank import fit_cpds, is_b_fgg, to_rank_space
@@ -174,16 +175,9 @@ def draw(
     for name in rule or ():
         if name not in names:
             raise GrammarError(f"{file}: there is no rule {name!r}; the rules are {shown_all(names)}.")
-    draw_rules(fgg, output, rules=rule or None)
+    lacking = draw_rules(fgg, output, rules=rule or None)
     print_line(f"wrote {output}")
-
-
-def _refuse_output(output: Path, force: bool) -> None:
-    """What could keep the result from being written, found before the work is done."""
-    if output.exists() and not force:
-        raise FormatError(f"{output}: exists already; choose another name, or overwrite it with --force.")
-    if not output.parent.is_dir():
-        raise FormatError(f"{output}: there is no folder {str(output.parent)!r}; make it first.")
+    tell_lacking("draw", output, lacking)
 
 
 def _refuse_poor_fits(errors: dict[str, float], rank: int, max_error: float) -> None:

@@ -23,7 +23,7 @@ from rankspace.evaluation import (
 from rankspace.training import Trained
 from rankspace.trees import Tree
 
-Say = Callable[[str], None]
+Say = Callable[[str, int | None], None]  # a step, and how many sentences it goes through
 Tags = list[list[int]]
 
 
@@ -46,18 +46,18 @@ def evaluate_model(trained: Trained, corpus: Corpus, numbers: Sequence[int], see
     sentences = [corpus.words(number) for number in numbers]
     with torch.random.fork_rng([trained.device] if is_gpu(trained.device) else []):
         torch.manual_seed(seed)
-        say("perplexity")
+        say("perplexity", len(sentences))
         perplexity = _perplexity(trained, sentences)
         if corpus.gold is None:
             return Scores(perplexity)
-        say("tags")
+        say("tags", len(sentences))
         tags = _tag_scores(trained, sentences, [corpus.tags(number) or [] for number in numbers])
         if trained.kind == "chain":
             return Scores(perplexity, tags=tags)
-        say("parses")
+        say("parses", len(sentences))
         gold, lengths = [corpus.spans(number) or [] for number in numbers], [len(words) for words in sentences]
         parsing = score(gold, trained.parse(sentences), lengths)
-        say("bounds")
+        say("bounds", None)
         return Scores(perplexity, parsing, bounds(gold, lengths, seed), tags)
 
 

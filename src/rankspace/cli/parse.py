@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,13 +26,13 @@ from rankspace.cli.run_options import (
     check_file,
     check_folder,
     chosen_run,
+    counting,
     load_others,
     load_run,
     notify,
-    progress,
     require_kind,
 )
-from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks
+from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks, read_through
 from rankspace.errors import RankspaceError
 
 if TYPE_CHECKING:
@@ -107,15 +108,17 @@ def parse(
     from rankspace.cli.parsed import Wanted
 
     wanted = Wanted(labels, kbest, format in (TreeFormat.json, TreeFormat.svg))
-    chunks = read_chunks(files, trees, trained.card if clean else None)
-    with _opened(format, output, wanted) as write, progress("parsing", quiet, output is None) as status:
+    with counting("reading", quiet, output is None) as counter, _opened(format, output, wanted) as write:
+        counter.begin("parsing", read_through(files, trees))
+        for each in grammars:
+            each.watch = lambda num: counter.advance(num / len(grammars))
         num_all = num_none = 0
-        for chunk in chunks:
+        for chunk in read_chunks(files, trees, trained.card if clean else None, partial(notify, quiet=quiet)):
             for parsed in _parsed(grammars, chunk, wanted, max_length):
                 num_all += 1
                 num_none += bool(parsed.words) and not parsed.trees
                 write(num_all, parsed)
-            status.update(f"parsing: {num_all:,} sentences")
+            counter.reach(num_all)
     if output is not None:
         notify(f"wrote {output}", quiet)
     if num_none:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankspace.errors import FormatError, RankspaceError
+from rankspace.files import check_place
 from rankspace.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.status import Status
 
+    from rankspace.cli.counting import Counter
     from rankspace.training import Trained
 
 
@@ -52,6 +55,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 
 MAX_TOKENS = 2048
+MOST_SIGNS = 8  # of those that a font lacks, how many are told
 KINDS = {"tree": "grammars, which have trees", "chain": "chains, which read word by word"}
 
 
@@ -112,8 +116,7 @@ def require_kind(command: str, trained: "Trained", kind: str) -> None:
 
 def check_file(output: Path, force: bool) -> None:
     """Raises FormatError where a file cannot or must not be written, before the work is done."""
-    if not output.absolute().parent.is_dir():
-        raise FormatError(f"{output}: there is no folder {output.absolute().parent.name!r}; make it first.")
+    check_place(output)
     if output.is_dir():
         raise FormatError(f"{output}: is a folder; give the name of a file.")
     if output.exists() and not force:
@@ -122,23 +125,41 @@ def check_file(output: Path, force: bool) -> None:
 
 def check_folder(output: Path) -> None:
     """The same of a folder of many files, which is never overwritten."""
-    if not output.absolute().parent.is_dir():
-        raise FormatError(f"{output}: there is no folder {output.absolute().parent.name!r}; make it first.")
+    check_place(output)
     if output.exists():
         raise FormatError(f"{output}: exists already; choose another name.")
 
 
-def progress(step: str, quiet: bool, is_printing: bool = False) -> "Status":
-    """Says on stderr, to people at a terminal, what is being done, unless results go to the same terminal."""
+def progress(step: str, quiet: bool) -> "Status":
+    """Says on stderr, to people at a terminal, what is being done."""
+    return _console(quiet).status(step)
+
+
+def counting(step: str, quiet: bool, is_printing: bool = False) -> "Counter":
+    """The same of work on sentences, which are counted, unless results go to the same terminal."""
+    from rankspace.cli.counting import Counter
+
+    return Counter(step, _console(quiet or not sys.stderr.isatty() or (is_printing and sys.stdout.isatty())))
+
+
+def _console(quiet: bool) -> "Console":
     from rich.console import Console
 
-    return Console(stderr=True, quiet=quiet or (is_printing and sys.stdout.isatty())).status(step)
+    return Console(stderr=True, quiet=quiet)
 
 
 def notify(message: str, quiet: bool) -> None:
     """A line on stderr."""
     if not quiet:
         print(message, file=sys.stderr)
+
+
+def tell_lacking(command: str, output: Path, lacking: str, quiet: bool = False) -> None:
+    """A line on stderr about characters that the font of a picture lacks, if there are any."""
+    if lacking:
+        more = f" and {len(lacking) - MOST_SIGNS} more" if len(lacking) > MOST_SIGNS else ""
+        signs = " ".join(lacking[:MOST_SIGNS])
+        notify(f"{command}: the font of {output.suffix.lower()} has no {signs}{more}; use .svg.", quiet)
 
 
 def seeds_of(command: str, text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -21,12 +22,12 @@ from rankspace.cli.run_options import (
     Quiet,
     RunOrNone,
     chosen_run,
+    counting,
     load_run,
     notify,
-    progress,
     require_kind,
 )
-from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks
+from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks, read_through
 from rankspace.errors import RankspaceError
 
 COLUMNS = ("sentence", "place", "word", "seen", "surprisal")  # with --surprisal
@@ -70,15 +71,17 @@ def score(
     trained.max_tokens = max_tokens
     totals = Totals(trained)
     num_read = 0
-    with progress("scoring", quiet, is_printing=True) as status:
-        for chunk in read_chunks(files, trees, trained.card if clean else None):
+    with counting("reading", quiet, is_printing=True) as counter:
+        counter.begin("scoring", read_through(files, trees))
+        trained.watch = counter.advance
+        for chunk in read_chunks(files, trees, trained.card if clean else None, partial(notify, quiet=quiet)):
             for entry in _scored(trained, chunk, surprisal):
                 if surprisal and not as_json and not num_read:
                     print(*COLUMNS, sep="\t")
                 num_read += 1
                 totals.add(entry)
-                _print(trained, num_read, entry, unit, as_json)
-            status.update(f"scoring: {num_read:,} sentences")
+                _print_json(trained, num_read, entry, base) if as_json else _print(trained, num_read, entry, unit)
+            counter.reach(num_read)
     notify(totals.line(base, unit), quiet)
 
 
@@ -124,7 +127,8 @@ def _scored(trained: Any, chunk: Sequence[Given], surprisal: bool) -> list[dict[
     """words and log_prob of each sentence, None where it has no words, and its surprisals if wanted; in nats."""
     from rankspace.training import Trained
 
-    entries: list[dict[str, Any]] = [{"words": sentence.words, "log_prob": None} for sentence in chunk]
+    nothing: dict[str, Any] = {"surprisal": []} if surprisal else {}
+    entries: list[dict[str, Any]] = [{"words": sentence.words, "log_prob": None, **nothing} for sentence in chunk]
     chosen = [place for place, sentence in enumerate(chunk) if sentence.words]
     sentences = [chunk[place] for place in chosen]
     if not surprisal:
@@ -138,13 +142,19 @@ def _scored(trained: Any, chunk: Sequence[Given], surprisal: bool) -> list[dict[
     return entries
 
 
-def _print(trained: Any, place: int, entry: dict[str, Any], unit: float, as_json: bool) -> None:
+def _print_json(trained: Any, place: int, entry: dict[str, Any], base: str) -> None:
+    """One object; a sentence without words has no log-probability and lists without entries."""
+    words, log_prob, unit = entry["words"], entry["log_prob"], _unit(base)
+    found = {"number": place, "words": words, "base": base, "log_prob": log_prob and log_prob / unit}
+    if "surprisal" in entry:
+        found["seen"] = _seen(trained, words) if words else []
+        found["surprisal"] = [value / unit for value in entry["surprisal"]]
+    print_json(found)
+
+
+def _print(trained: Any, place: int, entry: dict[str, Any], unit: float) -> None:
     words, log_prob, surprisals = entry["words"], entry["log_prob"], entry.get("surprisal")
-    if as_json:
-        scaled = {} if surprisals is None else {"surprisal": [value / unit for value in surprisals]}
-        seen = {"seen": _seen(trained, words)} if surprisals is not None else {}
-        print_json({"number": place, "words": words, "log_prob": log_prob and log_prob / unit, **seen, **scaled})
-    elif not words:
+    if not words:
         print()
     elif surprisals is None:
         print(f"{number(log_prob / unit)}\t{' '.join(words)}")

@@ -25,6 +25,8 @@ Files = Annotated[
 Trees = Annotated[bool, typer.Option("--trees", help="The input is a treebank, of which the words are taken.")]
 Clean = Annotated[bool, typer.Option("--clean", help="Leave out what the training data left out: punctuation, traces.")]
 
+Tell = Callable[[str], None]
+
 
 class Given(NamedTuple):
     """A sentence, perhaps without words, and where it stands."""
@@ -33,30 +35,49 @@ class Given(NamedTuple):
     where: str
 
 
-def read_given(files: Sequence[Path] | None, trees: bool, card: Mapping[str, Any] | None) -> Iterator[Given]:
-    """The sentences of some files in their order, one at a time; with the card of a run, cleaned as its data were.
+def read_through(files: Sequence[Path] | None, trees: bool) -> int | None:
+    """The number of sentences of some files; None where standard input or a pipe, which are read once, are among them.
 
-    A line without words is a sentence without words. Files are read through before the first sentence is given.
     Raises FormatError, with file and line, for what is no UTF-8 text or no tree, and OSError.
     """
-    paths = [None if str(file) == "-" else file for file in files or [Path("-")]]
-    for path in paths:
-        if path is not None and (path.is_file() or not path.exists() or path.is_dir()):  # a pipe is read once
-            for _ in _read(path, trees):
-                pass
+    total: int | None = 0
+    for path in _paths(files):
+        if path is None or not (path.is_file() or not path.exists() or path.is_dir()):
+            total = None
+            continue
+        if path.is_dir():
+            raise FormatError(f"{path}: is a folder; give files with one sentence a line.")
+        num = sum(1 for _ in _read(path, trees))
+        total = None if total is None else total + num
+    return total
+
+
+def read_given(
+    files: Sequence[Path] | None, trees: bool, card: Mapping[str, Any] | None, tell: Tell = lambda _: None
+) -> Iterator[Given]:
+    """The sentences of some files in their order, one at a time; with the card of a run, cleaned as its data were.
+
+    A line without words is a sentence without words. `tell` is told of lines that look like trees and are read as
+    words. Raises what `read_through` raises, which finds it before there is any work done.
+    """
     cleaned = _cleaner(card)
-    for path in paths:
+    for path in _paths(files):
+        name, is_first = str(path or STANDARD_INPUT), not trees
         for words, tags, line in _read(path, trees):
-            where = f"{path or STANDARD_INPUT}: line {line}"
-            yield Given(cleaned(words, tags), where)
+            if is_first and words:
+                is_first = False
+                _tell_of_trees(words[0], f"{name}: line {line}", tell)
+            yield Given(cleaned(words, tags), f"{name}: line {line}")
 
 
-def read_chunks(files: Sequence[Path] | None, trees: bool, card: Mapping[str, Any] | None) -> Iterator[list[Given]]:
+def read_chunks(
+    files: Sequence[Path] | None, trees: bool, card: Mapping[str, Any] | None, tell: Tell = lambda _: None
+) -> Iterator[list[Given]]:
     """The sentences of `read_given` in portions that fit into memory; one by one where a person types them."""
     most = 1 if not files and sys.stdin.isatty() else MOST_SENTENCES
     chunk: list[Given] = []
     num_words = 0
-    for sentence in read_given(files, trees, card):
+    for sentence in read_given(files, trees, card, tell):
         chunk.append(sentence)
         num_words += len(sentence.words)
         if len(chunk) >= most or num_words >= MOST_WORDS:
@@ -64,6 +85,18 @@ def read_chunks(files: Sequence[Path] | None, trees: bool, card: Mapping[str, An
             chunk, num_words = [], 0
     if chunk:
         yield chunk
+
+
+def _paths(files: Sequence[Path] | None) -> list[Path | None]:
+    """None is standard input."""
+    return [None if str(file) == "-" else file for file in files or [Path("-")]]
+
+
+def _tell_of_trees(word: str, where: str, tell: Tell) -> None:
+    from rankspace.data.treebank import begins_as_tree
+
+    if begins_as_tree(word.encode()):
+        tell(f"{where}: begins with a bracket, and brackets are read as words; if these are trees, say --trees.")
 
 
 def _read(path: Path | None, trees: bool) -> Iterator[tuple[list[str], list[str] | None, int]]:

@@ -27,6 +27,7 @@ from rankspace.cli.run_options import (
     notify,
     progress,
     require_kind,
+    tell_lacking,
 )
 from rankspace.errors import FormatError, RankspaceError
 
@@ -283,8 +284,9 @@ def _drawn(tree: "Tree", probabilities: dict[tuple[int, int], float], gold: "Tre
 
 
 def _save(picture: "Picture", output: Path, quiet: bool) -> None:
-    picture.save(output)
+    lacking = picture.save(output)
     notify(f"wrote {output}", quiet)
+    tell_lacking("show", output, lacking, quiet)
 
 
 def _names(runs: Sequence[Path]) -> dict[str, Path]:

@@ -3,15 +3,18 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from rankspace.cli.output import print_json, print_line, print_pairs, print_table
 from rankspace.cli.run_info import evaluations_shown
-from rankspace.cli.run_options import seeds_of
+from rankspace.cli.run_options import notify, seeds_of
 from rankspace.errors import RankspaceError, WritingError
 from rankspace.seeds import LARGEST_SEED
+
+if TYPE_CHECKING:
+    from rankspace.training.beforehand import Plan
 
 
 class Device(StrEnum):
@@ -55,84 +58,114 @@ def train(
     """
     if output is None:
         raise RankspaceError("train: there is no place for the run; give --output DIR.")
-    numbers = None if seeds is None else seeds_of("train", seeds)
-    chosen = _config(data, output, preset, config, [*(set_ or []), *_seed(seed)], resume, seeds)
-    _check(chosen, output, numbers, resume)  # before torch is imported, which takes seconds
-    from rankspace.training import InterruptionError, Outcome, train, train_seeds
+    wanted = _Wanted(data, output, preset, config, [*(set_ or []), *_seed(seed)], resume)
+    several = _begun(wanted) if seeds is None else _of_seeds(wanted, seeds_of("train", seeds))
+    plan = several or [(_config(wanted), output)]
+    _check(plan, wanted)  # before torch is imported, which takes seconds
+    if several is not None and seeds is None:
+        names = ", ".join(folder.name for _, folder in several)
+        notify(f"{output}: going on with what was begun: {names}", quiet or not _is_first())
+    from rankspace.training import InterruptionError, Outcome, train
     from rankspace.training.processes import leave_processes
     from rankspace.training.progress import make_display
+    from rankspace.training.runs import train_each
 
-    is_first = os.environ.get("RANK", "0") == "0"
+    is_first = _is_first()
 
     def run(one: Any, folder: Path) -> Outcome:
         return train(one, folder, resume=resume, device=device.value, display=make_display(quiet or not is_first))
 
     try:
-        if numbers is None:
-            found = run(chosen, output)
+        if several is None:
+            found = run(*plan[0])
             _report(found, as_json) if is_first else None
         else:
-            many = train_seeds(chosen, output, numbers, run)
+            many = train_each(several, output, run)
             _report_seeds(*many, as_json) if is_first else None
     except InterruptionError as stopped:
         if is_first:
-            typer.echo(_how_to_go_on(stopped, seeds), err=True)
+            typer.echo(_how_to_go_on(stopped, several is not None), err=True)
         raise typer.Exit(stopped.exit_code) from None
     except WritingError as error:
-        raise WritingError(_how_to_go_on(error, seeds)) from None
+        raise WritingError(_how_to_go_on(error, several is not None)) from None
     finally:
         leave_processes()
 
 
-def _config(
-    data: str | None,
-    output: Path,
-    preset: str | None,
-    file: Path | None,
-    settings: list[str],
-    resume: bool,
-    seeds: str | None,
-) -> Any:
+class _Wanted(NamedTuple):
+    """What the command says of a run, or of several."""
+
+    data: str | None
+    output: Path
+    preset: str | None
+    file: Path | None
+    settings: list[str]
+    resume: bool
+
+
+def _begun(wanted: _Wanted) -> "Plan | None":
+    """The runs of a folder of seeds that is resumed, each as its own configuration says; None where it is no such."""
+    from rankspace.training.run_directory import begun_seeds, seed_folder
+
+    seeds = begun_seeds(wanted.output) if wanted.resume and wanted.preset is None and wanted.file is None else []
+    if not seeds:
+        return None
+    folders = [seed_folder(wanted.output, seed) for seed in seeds]
+    return [(_config(wanted._replace(output=folder)), folder) for folder in folders]
+
+
+def _of_seeds(wanted: _Wanted, seeds: list[int]) -> "Plan":
+    from rankspace.training.beforehand import plan_of_seeds
+
+    return plan_of_seeds(_config(wanted, goes_on=False), wanted.output, seeds)
+
+
+def _config(wanted: _Wanted, goes_on: bool = True) -> Any:
     """The configuration: a preset, a file, or that of the run that goes on; then what was set; then the data."""
     from rankspace.training.config import config_from_text, load_config, load_preset, parsed_settings
     from rankspace.training.run_directory import CONFIG, RunDirectory
 
-    if preset is not None and file is not None:
+    output = wanted.output
+    if wanted.preset is not None and wanted.file is not None:
         raise RankspaceError("train: both --preset and --config are given; give one of them.")
-    if preset is not None:
-        chosen = load_preset(preset)
-    elif file is not None:
-        chosen = load_config(file)
-    elif resume and seeds is None and output.exists():
+    if wanted.preset is not None:
+        chosen = load_preset(wanted.preset)
+    elif wanted.file is not None:
+        chosen = load_config(wanted.file)
+    elif wanted.resume and goes_on and output.exists():
         chosen = config_from_text(RunDirectory.open(output).config, str(output / CONFIG))
     else:
-        if resume and seeds is None:
+        if wanted.resume and goes_on:
             raise RankspaceError(
                 f"train: {output}: there is no run to resume; give --preset NAME or --config FILE too."
             )
         raise RankspaceError("train: there is no configuration; give --preset NAME, --config FILE, or --resume a run.")
-    given = {} if data is None else {"data.source": data}
-    return chosen.changed({**parsed_settings(settings), **given})
+    given = {} if wanted.data is None else {"data.source": wanted.data}
+    return chosen.changed({**parsed_settings(wanted.settings), **given})
 
 
-def _check(chosen: Any, output: Path, seeds: list[int] | None, resume: bool) -> None:
+def _check(plan: "Plan", wanted: _Wanted) -> None:
     """Looks at data and folders. One process of several leaves it to them all, for another may be writing already."""
-    from rankspace.training.beforehand import check_run, check_seeds
+    from rankspace.training.beforehand import check_run
 
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        return
-    if seeds is None:
-        check_run(chosen, output, resume)
-    else:
-        check_seeds(chosen, output, seeds, resume)
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        for config, folder in plan:
+            check_run(config, folder, wanted.resume, wanted.output)
 
 
-def _how_to_go_on(stopped: Exception, seeds: str | None) -> str:
+def _is_first() -> bool:
+    """Of several processes, the one that speaks."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _how_to_go_on(stopped: Exception, is_one_of_several: bool) -> str:
     """Of several seeds those that are done are passed over."""
     from rankspace.training.runs import GO_ON
 
     text, go_on, how = str(stopped).partition(GO_ON)
-    return f"{text}{go_on}{how}" if seeds is None or not go_on else f"{text}go on with the same command and --resume"
+    if is_one_of_several and go_on:
+        return f"{text}go on with the same command and --resume"
+    return f"{text}{go_on}{how}"
 
 
 def _seed(seed: int | None) -> list[str]:

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save
 from rankspace.data.corpus import Corpus, Gold
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import FormatError, RankspaceError
-from rankspace.files import read_card, whole_directory
+from rankspace.files import check_no_file, check_place, read_card, whole_directory
 
 FORMAT = "rankspace prepared data"
 VERSION = 1
@@ -47,8 +47,8 @@ def missing_split(split: str, splits: Iterable[str]) -> RankspaceError:
 
 def check_output(directory: Path, force: bool) -> None:
     """Raises FormatError where `save_prepared` would refuse, before the work is done."""
-    if not directory.absolute().parent.is_dir():
-        raise FormatError(f"{directory}: there is no folder {directory.absolute().parent.name!r}; make it first.")
+    check_place(directory)
+    check_no_file(directory)
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return
     if not force:

@@ -53,7 +53,12 @@ def read_treebank(file: Path, bad: BadInput | None = None) -> Iterator[Sentence]
 def is_treebank(file: Path) -> bool:
     """Whether the first line that is not blank begins with a bracket."""
     first = next((raw for _, raw in raw_lines(file) if raw.strip()), b"")
-    return first.lstrip().startswith(b"(")
+    return begins_as_tree(first)
+
+
+def begins_as_tree(line: bytes) -> bool:
+    """Whether a line begins with a bracket."""
+    return line.lstrip().startswith(b"(")
 
 
 def _pieces(file: Path) -> Iterator[tuple[int, bytes]]:

@@ -12,6 +12,7 @@ from rankspace.demo.report import write_report
 from rankspace.demo.scores import Scores, measure
 from rankspace.demo.treebank import make_treebank
 from rankspace.errors import FormatError
+from rankspace.files import check_no_file
 from rankspace.seeds import LARGEST_SEED
 from rankspace.training import Config, RunDirectory, Trained, load, load_preset, train
 from rankspace.training.progress import Display
@@ -54,6 +55,7 @@ def run(
     `tick` is told what is done next. What an earlier demonstration left there is replaced; raises FormatError for
     anything else in its place.
     """
+    check_no_file(output)
     output.mkdir(parents=True, exist_ok=True)
     _clear(output)
     grammars = check_grammars(output / "rules", tick)

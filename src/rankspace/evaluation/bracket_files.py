@@ -43,15 +43,18 @@ def paired(
 ) -> list[tuple[Tree, Tree | None]]:
     """Gold trees, each with what was predicted. The names of the files are for messages. Raises FormatError, with file
     and line, where sentences or words do not match."""
-    for one, other in zip(right, found, strict=False):
-        _check_words(Path(gold), one, Path(predicted), other)
+    counts = f"{os.fspath(gold)} has {len(right)} trees but {os.fspath(predicted)} {len(found)}."
+    try:
+        for one, other in zip(right, found, strict=False):
+            _check_words(Path(gold), one, Path(predicted), other)
+    except FormatError as error:
+        if len(right) == len(found):
+            raise
+        raise FormatError(f"{str(error).removesuffix('.')}; {counts}") from None
     if len(right) != len(found):
         longer, rows = (gold, right) if len(right) > len(found) else (predicted, found)
         first = rows[min(len(right), len(found))].line
-        raise FormatError(
-            f"{os.fspath(longer)}, line {first}: this tree has no partner; "
-            f"{os.fspath(gold)} has {len(right)} trees but {os.fspath(predicted)} {len(found)}."
-        )
+        raise FormatError(f"{os.fspath(longer)}, line {first}: this tree has no partner; {counts}")
     return [(one.tree, other.tree) for one, other in zip(right, found, strict=True) if one.tree is not None]
 
 

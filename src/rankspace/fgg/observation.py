@@ -6,6 +6,7 @@ the sentence.
 """
 
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,9 +14,11 @@ from torch import Tensor
 
 from rankspace.errors import GrammarError
 from rankspace.fgg.conjunction import Pair, assemble, impossible, same_factor
-from rankspace.fgg.factor_graph_grammar import FGG, Factor, Indicator
+from rankspace.fgg.factor_graph_grammar import FGG, Domain, Factor, Indicator
 from rankspace.fgg.grammar import Grammar, Rule
 from rankspace.fgg.hypergraph import Edge, Fragment
+
+MOST_VALUES = 10  # of a domain that are listed
 
 
 class Item(NamedTuple):
@@ -87,12 +90,9 @@ class Reading:
     def indices(self, sentence: Sequence[object]) -> list[int | None]:
         """Place of each word in the domain; None for words left open."""
         domain = self.fgg.domains[self.label]
-        for position, word in enumerate(sentence):
+        for place, word in enumerate(sentence, start=1):
             if word is not None and domain.index(word) is None:
-                raise GrammarError(
-                    f"observe: word {word!r} at position {position} is not among the {len(domain)} values of "
-                    f"{self.label!r}."
-                )
+                raise _unknown_word(place, word, self.label, domain)
         return [None if word is None else domain.index(word) for word in sentence]
 
     @cached_property
@@ -175,6 +175,17 @@ class Reading:
                 tuple(Item(part.label, b, e) for part, b, e in spans if isinstance(part, Edge)),
                 tuple((part, b) for part, b, _ in spans if isinstance(part, str)),
             )
+
+
+def _unknown_word(place: int, word: object, label: str, domain: Domain) -> GrammarError:
+    """With the values that there are, if they are few, and the one that is written most like the word."""
+    few = ": " + ", ".join(map(repr, domain.values)) if 0 < len(domain) <= MOST_VALUES else ""
+    texts = [value for value in domain.values if isinstance(value, str)]
+    close = get_close_matches(word, texts, 1) if isinstance(word, str) else []
+    remedy = f"; did you mean {close[0]!r}?" if close else "."
+    return GrammarError(
+        f"observe: word {place} is {word!r}, which is not among the {len(domain)} values of {label!r}{few}{remedy}"
+    )
 
 
 def _members(bits: int) -> Iterator[int]:

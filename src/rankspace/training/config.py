@@ -119,8 +119,12 @@ def load_config(file: Path) -> Config:
     """The configuration of a TOML file. Raises FormatError."""
     try:
         return config_from_text(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{file}: cannot be read ({error}).") from None
+    except FileNotFoundError:
+        raise FormatError(f"{file}: there is no such file; give a configuration in TOML, or --preset NAME.") from None
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read ({error.strerror or error}).") from None
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{file}: is not UTF-8 (byte {error.start}); convert it first.") from None
 
 
 def preset_names() -> list[str]:

@@ -83,4 +83,9 @@ def data_summary(data: PreparedData) -> dict[str, Any]:
 
 def source_name(source: str) -> str:
     """A source as it is written down: folders by their whole path, so that a run can go on from anywhere."""
-    return source if not source or source.partition(":")[0] == SYNTHETIC else str(Path(source).absolute())
+    return str(Path(source).absolute()) if is_folder(source) else source
+
+
+def is_folder(source: str) -> bool:
+    """Whether a source is a folder, and neither synthetic nor unknown."""
+    return bool(source) and source.partition(":")[0] != SYNTHETIC

@@ -67,8 +67,11 @@ def default_of(entry: "Field[Any]") -> Value:
 
 
 def unknown_key(where: str, key: str, known: list[str]) -> RankspaceError:
-    """The error for a key that does not exist, with the nearest that does: in its section, or its name in another."""
+    """The error for a key that does not exist, with the nearest that does: in its section, or in the one that is
+    written most like it; or its name in another."""
     section, _, name = key.rpartition(".")
+    sections = {other.rpartition(".")[0]: None for other in known}
+    section = next(iter(difflib.get_close_matches(section, sections, 1)), section)  # itself if it is among them
     own = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == section}
     close = [own[each] for each in difflib.get_close_matches(name, own, 1)]
     close += [other for other in known if other.rpartition(".")[2] == name]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rankspace.data.prepared import check_hash, sha256
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import FormatError
-from rankspace.files import flush, read_card, whole_directory, whole_file, writing
+from rankspace.files import check_way, flush, read_card, whole_directory, whole_file, writing
 
 if TYPE_CHECKING:
     from rankspace.training.checkpoints import Checkpoint
@@ -69,7 +69,8 @@ class RunDirectory:
 
     @staticmethod
     def refuse(path: Path) -> None:
-        """Raises FormatError for a path that exists."""
+        """Raises FormatError for a path that exists, or that cannot."""
+        check_way(path)
         if path.exists():
             go_on = "go on with --resume, or " if (path / CARD).exists() else ""
             raise FormatError(f"{path}: exists already; {go_on}choose another name.")
@@ -247,6 +248,14 @@ def seed_folder(output: Path, seed: int) -> Path:
     return output / f"seed-{seed}"
 
 
+def begun_seeds(output: Path) -> list[int]:
+    """The seeds of the runs in a folder that is no run itself."""
+    if (output / CARD).exists():
+        return []
+    found = [card.parent.name.removeprefix("seed-") for card in output.glob(f"seed-*/{CARD}")]
+    return sorted(int(seed) for seed in found if seed.isdecimal())
+
+
 def is_run(path: Path) -> bool:
     """Whether a folder has the card of a run."""
     try:
@@ -257,11 +266,8 @@ def is_run(path: Path) -> bool:
 
 
 def _read_card(folder: Path) -> dict[str, Any]:
-    make = "make one with rankspace train"
-    if not folder.exists():
-        raise FormatError(f"{folder}: there is no such folder; {make}.")
     remedies = {
-        "make": make,
+        "make": "make one with rankspace train",
         "repair": "train again, or bring back the file",
         "upgrade": "use the rankspace that wrote it",
     }

@@ -19,7 +19,7 @@ from rankspace.errors import RankspaceError, WritingError
 from rankspace.files import whole_file
 from rankspace.inference.links import Precision
 from rankspace.models import Model, create, describe
-from rankspace.training.beforehand import resumed_config
+from rankspace.training.beforehand import Plan, plan_of_seeds, resumed_config
 from rankspace.training.config import Config, config_text, flat
 from rankspace.training.data_source import check_splits, data_summary, load_data, source_name
 from rankspace.training.evaluator import Evaluator
@@ -35,7 +35,7 @@ from rankspace.training.machine import (
 from rankspace.training.processes import Processes, is_first_process, join_processes
 from rankspace.training.progress import Display, Quiet
 from rankspace.training.random_state import seed_process
-from rankspace.training.run_directory import RunDirectory, seed_folder
+from rankspace.training.run_directory import RunDirectory
 from rankspace.training.trackers import check_tracker, make_tracker
 from rankspace.training.trained import end_of, load_weights
 
@@ -99,9 +99,14 @@ def train_seeds(
     config: Config, output: Path | str, seeds: Sequence[int], run: Callable[[Config, Path], Outcome]
 ) -> tuple[list[Outcome], dict[str, Statistic]]:
     """Several runs in sub-folders seed-1, ..., each by `run`, and the statistics of their figures (summary.json)."""
-    outcomes = []
-    for seed in seeds:
-        outcomes.append(run(config.changed({"run.seed": seed}), seed_folder(Path(output), seed)))
+    return train_each(plan_of_seeds(config, Path(output), seeds), output, run)
+
+
+def train_each(
+    plan: Plan, output: Path | str, run: Callable[[Config, Path], Outcome]
+) -> tuple[list[Outcome], dict[str, Statistic]]:
+    """Several runs, each with its own configuration and folder, and their statistics, in the folder around them."""
+    outcomes = [run(config, folder) for config, folder in plan]
     found = summary(outcomes)
     if is_first_process():
         with whole_file(Path(output) / SUMMARY) as file:

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +52,8 @@ class Trained:
 
     model: in evaluation mode. card: of the run: model, data, environment, precision, results. step: of the checkpoint.
     notice: what was wrong with the checkpoint that was asked for, if another was taken.
-    max_tokens: words of a batch, padding included; lower it where memory is short.
+    max_tokens: words of a batch, padding included; lower it where memory is short. watch: told of each batch that is
+    done how many sentences it had.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Trained:
     ) -> None:
         self.model, self.vocabulary, self.card = model.eval(), vocabulary, card
         self.step, self.notice, self.max_tokens = step, notice, max_tokens
+        self.watch: Callable[[int], None] = lambda num: None
         self._config = config
         preprocessing = card.get("data", {}).get("preprocessing", {})
         known = {name: preprocessing[name] for name in ("lower_case", "numbers") if name in preprocessing}
@@ -113,6 +115,7 @@ class Trained:
         """The sentences in batches of at most `max_tokens` words with padding, short ones first."""
         for places in self.division(sentences):
             yield Part(places, *self.encode([sentences[place] for place in places]))
+            self.watch(len(places))
 
     def division(self, sentences: Sequence[Words]) -> Iterator[list[int]]:
         """The places of the sentences of each of these batches."""

@@ -10,8 +10,8 @@ FONT, TITLE = 10.5, 13.0
 WIDTH, HEIGHT = 270.0, 180.0  # of the area of a panel in which curves are drawn
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 18.0, 34.0, 38.0  # around it
 NUM_MARKS = 5  # about, on an axis
+FEWEST_MARKS = 3  # of powers of ten and their like; a logarithmic axis with less has those of a linear one
 ROOM = 0.05  # between the outermost values and the ends of the axis, relative to its length
-FAR = 12.0  # from this ratio of the greatest to the least value on, an axis may be logarithmic
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Axis:
     def of_values(cls, values: Sequence[float], length: float, may_be_logarithmic: bool) -> "Axis":
         """An axis with a little room above and below the values, of which there is at least one."""
         low, high = min(values), max(values)
-        if may_be_logarithmic and low > 0 and high / low >= FAR:
+        if may_be_logarithmic and 0 < low < high:
             room = (high / low) ** ROOM
             return cls(low / room, high * room, length, logarithmic=True)
         low, high = _some_room(low, high)
@@ -51,8 +51,8 @@ class Axis:
 
     def marks(self) -> list[float]:
         """Round numbers within the axis."""
-        if self.logarithmic:
-            return self._logarithmic_marks()
+        if self.logarithmic and len(found := self._logarithmic_marks()) >= FEWEST_MARKS:
+            return found
         step = _round_step((self.high - self.low) / NUM_MARKS)
         step = float(ceil(step)) if self.whole else step
         first, last = ceil(round(self.low / step, 9)), floor(round(self.high / step, 9))  # a mark at the very end stays
@@ -64,7 +64,7 @@ class Axis:
         for digits in ((1,), (1, 3), (1, 2, 5)):
             found = [digit * 10.0**power for power in powers for digit in digits]
             inside = [value for value in found if self.low <= value <= self.high]
-            if len(inside) >= 3:
+            if len(inside) >= FEWEST_MARKS:
                 break
         return inside
 

@@ -24,9 +24,10 @@ class Picture:
         """As SVG; if not `alone`, for a page that has the style rules for dark surroundings (`palette.dark_rules`)."""
         return write_svg((self.width, self.height), self.shapes, self.description, alone)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path) -> str:
         """Writes a .svg or, with matplotlib, a .png file, whole or not at all. Equal pictures give equal bytes.
 
+        Returns the characters that the font of a .png lacks, in place of which there are boxes; of a .svg none.
         Raises RankspaceError on another suffix or a file that cannot be written, MissingExtraError without matplotlib.
         """
         path = Path(path)
@@ -34,10 +35,10 @@ class Picture:
         if suffix not in (".svg", ".png"):
             raise RankspaceError(f"Picture.save: cannot draw to {path.name!r}; the name must end in .svg or .png.")
         with whole_file(path) as file:
-            if suffix == ".svg":
-                file.write_text(self.to_svg(), encoding="utf-8")
-            else:
-                write_png((self.width, self.height), self.shapes, file)
+            if suffix == ".png":
+                return write_png((self.width, self.height), self.shapes, file)
+            file.write_text(self.to_svg(), encoding="utf-8")
+        return ""
 
 
 def below_each_other(pictures: Sequence[Picture], description: str) -> Picture:

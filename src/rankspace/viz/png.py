@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rankspace.errors import MissingExtraError
+from rankspace.viz.glyphs import lacking_glyphs
 from rankspace.viz.lettering import plain
 from rankspace.viz.palette import PALETTE
 from rankspace.viz.shapes import Group, Line, Rectangle, Shape, Size, Text, pieces
@@ -15,12 +16,14 @@ INCH, POINT = 96, 96 / 72  # in pixels of CSS
 DPI, MAX_PIXELS = 192, 8000  # two pixels for each of CSS; the longest side
 
 
-def write_png(size: Size, shapes: Sequence[Shape], file: Path) -> None:
-    """Draws the shapes to a file. Equal shapes give equal bytes. Raises MissingExtraError."""
+def write_png(size: Size, shapes: Sequence[Shape], file: Path) -> str:
+    """Draws the shapes to a file. Equal shapes give equal bytes. Returns the characters that the font lacks, in place
+    of which there are boxes. Raises MissingExtraError."""
     library = _matplotlib()
-    with library.rc_context():
+    with library.rc_context(), lacking_glyphs() as found:
         library.rcdefaults()
         _figure(size, shapes).savefig(file, format="png", facecolor=PALETTE["paper"].light)
+    return "".join(dict.fromkeys(found))
 
 
 def _matplotlib(module: str = "") -> Any:

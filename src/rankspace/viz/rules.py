@@ -1,6 +1,5 @@
 """Rules of a factor graph grammar as pictures, drawn as in figures 1, 3 and 4 of the paper."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from math import log
 from pathlib import Path
@@ -23,6 +22,7 @@ from rankspace.viz.drawing import (
     nonterminal_label,
     rule_label,
 )
+from rankspace.viz.glyphs import lacking_glyphs
 from rankspace.viz.layers import Box, Part, Size
 from rankspace.viz.layout import Direction, Layout, Shape, Sketch, lay_out
 
@@ -49,24 +49,24 @@ SETTINGS = {
 METADATA = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}  # no file tells when it was drawn
 
 
-def draw_rules(fgg: FGG, path: str | Path, rules: Sequence[str] | None = None) -> None:
+def draw_rules(fgg: FGG, path: str | Path, rules: Sequence[str] | None = None) -> str:
     """Draws the rules of an FGG, or those with the given names, to a .svg, .png or .pdf file.
 
     Trees grow down, chains (no rule has two nonterminal edges) to the right. Equal input gives equal bytes. The file
-    appears complete or not at all. Raises RankspaceError on another suffix, an unknown name, more than 400 rules or a
-    file that cannot be written, and MissingExtraError without matplotlib.
+    appears complete or not at all. Returns the characters that the fonts of a .png or .pdf lack, in place of which
+    there are boxes; who looks at a .svg has the fonts. Raises RankspaceError on another suffix, an unknown name, more
+    than 400 rules or a file that cannot be written, and MissingExtraError without matplotlib.
     """
     path = Path(path)
     if path.suffix.lower() not in METADATA:
         raise RankspaceError(f"draw_rules: cannot draw to {path.name!r}; the name must end in .svg, .png or .pdf.")
     chosen = _choose(fgg, rules)
     library = matplotlib()
-    with library.rc_context(), warnings.catch_warnings():
-        if path.suffix.lower() == ".svg":  # who looks at it has the fonts
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    with library.rc_context(), lacking_glyphs() as found:
         library.rcdefaults()
         library.rcParams.update(SETTINGS)
         _write(_figure(panels(fgg, chosen)), path)
+    return "" if path.suffix.lower() == ".svg" else "".join(dict.fromkeys(found))
 
 
 def _choose(fgg: FGG, names: Sequence[str] | None) -> list[Rule]:
