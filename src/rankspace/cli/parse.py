@@ -81,7 +81,7 @@ def parse(
 
     A sentence that the grammar cannot produce has () in place of its tree, and an empty line stays an empty line.
 
-    Grammars that differ in their seed alone err in different places: with --with, spans count the mean of their
+    Grammars of different seeds or recipes err in different places: with --with, spans count the mean of their
     probabilities under all of them.
 
     Examples:
