@@ -108,9 +108,8 @@ class TestWhatIsTyped:
         """Of two epochs: how symbols begin decides; averaged weights have a lower perplexity; all else is within what
         seeds differ."""
         planned = {row["name"]: row for row in page["of_table"]("pcfg-recipe")["rows"]}
-        rows = {
-            name: row for name, row in planned.items() if row["config"]["run.epochs"] == 2 and name != "all-lengths"
-        }
+        rows = {name: row for name, row in planned.items() if row["config"]["run.epochs"] == 2}
+        del rows["all-lengths"]
         found = {name: row["statistics"]["splits"]["test"] for name, row in rows.items()}
         right = rows["base"]["runs"][0]["scores"]["test"]["bounds"]["right_branching"]["s_f1"]
         xavier, base = {"xavier", "xavier-rectified"}, found["base"]
@@ -141,7 +140,7 @@ class TestWhatIsTyped:
         test = {name: each["test"] for name, each in found.items()}
         for name in ("long-xavier", "long-xavier-rectified"):
             assert test[name]["s_f1"]["mean"] >= test["long"]["s_f1"]["mean"]
-            assert test[name]["perplexity"]["mean"] > test["long"]["perplexity"]["best"]
+            assert test[name]["perplexity"]["mean"] > test["long"]["perplexity"]["mean"]
         for name in ("long", "long-xavier", "long-xavier-rectified"):
             by_text = [run["by_text"]["scores"]["test"]["s_f1"] for run in rows[name]["runs"]]
             assert 1 < test[name]["s_f1"]["mean"] - fmean(by_text) < 5
