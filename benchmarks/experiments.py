@@ -71,9 +71,12 @@ seed, and the seed. Runs that were made before such a checkpoint was kept have n
 
 
 ALL_TOGETHER = """\
-Runs of several rows together, {num} grammars, each with the checkpoint that chose without trees: {names}. S-F1 of the
+Runs of several rows together, {num} grammars, each with the checkpoint that {how}: {names}. S-F1 of the
 test split is {together:.1f} where they parse together, {mean:.1f} in the mean of single ones, {best:.1f} for the best
 of these."""
+
+
+BY_HELD_OUT, BY_TREES = "held-out text chose", "S-F1 on the validation split chose"
 
 
 # Blocks.
@@ -154,11 +157,11 @@ def all_together(found: dict[str, Any], data: str) -> str:
         return ""
     runs = {(row["name"], run["seed"]): run for row in found["rows"] if row["data"] == data for run in row["runs"]}
     chosen = [runs[name, seed] for name, seeds in together["runs"].items() for seed in seeds]
-    by_text = together["checkpoint"] == HELD_OUT
-    alone = [(run["by_text"] if by_text else run)["scores"]["test"]["s_f1"] for run in chosen]
+    alone = cells.alone(chosen, together, "test", "s_f1")
+    how = BY_HELD_OUT if together["checkpoint"] == HELD_OUT else BY_TREES
     figures = {"together": together["scores"]["test"]["s_f1"], "mean": statistics.fmean(alone), "best": max(alone)}
     names = ", ".join(f"`{name}` ({len(seeds)})" for name, seeds in together["runs"].items())
-    return pages.filled(ALL_TOGETHER.format(num=len(chosen), names=names, **figures)) + "\n\n"
+    return pages.filled(ALL_TOGETHER.format(num=len(chosen), names=names, how=how, **figures)) + "\n\n"
 
 
 def tree_cells(row: dict[str, Any], whole: dict[str, Any] | None) -> list[str]:

@@ -39,9 +39,9 @@ def merged(records: list[Record], lent: list[Record] | None = None) -> Record:
     records = [*(_of_this_table(table, record) for record in lent or ()), *records]
     data = {name: card for record in records for name, card in record["data"].items()}
     notes = dict.fromkeys(record["note"] for record in records if record["note"])
-    together = {name: found for record in records for name, found in record.get("together", {}).items()}
-    whole = {"title": table.title, "note": " ".join(notes), "data": data, "rows": _rows(table, records)}
-    whole |= {"together": together}
+    rows = _rows(table, records)
+    whole = {"title": table.title, "note": " ".join(notes), "data": data, "rows": rows}
+    whole |= {"together": _together(records, rows)}
     return {**records[-1], **whole}
 
 
@@ -58,12 +58,24 @@ def _rows(table: Table, records: list[Record]) -> list[Record]:
     return [row_entry(table, of_name[name], data, rows[name, data]) for name, data in order]
 
 
+def _together(records: list[Record], rows: list[Record]) -> Record:
+    """What several rows on a data set parse together, of runs that are finished here."""
+    runs = [(row["data"], row["name"], run) for row in rows for run in row["runs"]]
+    there = {(data, name, run["seed"]) for data, name, run in runs if run["state"] == "finished"}
+    given = [pair for record in records for pair in record.get("together", {}).items()]
+    return {
+        data: found
+        for data, found in given
+        if all((data, name, seed) in there for name, seeds in found["runs"].items() for seed in seeds)
+    }
+
+
 def _joined(one: Record, other: Record) -> Record:
     """One row in two records, of which the other is later."""
     if complete(one["config"]) != complete(other["config"]):
         raise SystemExit(f"{one['name']}: these are runs of different configurations; give those of one.")
     runs = _runs(one["runs"], other["runs"]) if one["weights"] == other["weights"] else other["runs"]
-    return {**other, "runs": runs}
+    return {**other, "runs": runs, "together": other.get("together") or one.get("together")}
 
 
 def _of_this_table(table: Table, record: Record) -> Record:
@@ -74,7 +86,7 @@ def _of_this_table(table: Table, record: Record) -> Record:
         same = [row for row in record["rows"] if complete(row["config"]) == config and row["data"] in own.data]
         found += [{**row, "name": own.name} for row in same]
     data = {row["data"]: record["data"][row["data"]] for row in found}
-    return {**record, "rows": found, "data": data, "note": ""}
+    return {**record, "rows": found, "data": data, "note": "", "together": {}}
 
 
 def _runs(one: list[Record], other: list[Record]) -> list[Record]:

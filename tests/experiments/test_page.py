@@ -253,7 +253,7 @@ def test_seeds_that_parse_together(page: dict[str, Any]) -> None:
     row = grammar(together={"runs": {"g": [1, 2]}, "checkpoint": "best", "scores": {"test": {"s_f1": 63.21}}})
     text = page["tree_block"](made_up("pcfg-table1", [row, grammar("h")]))
     assert "| best test | seeds together | all |" in text
-    assert "| Row g (`g`) | 60.0 ± 0.0 | **60.0 ± 0.0** | 60.0 | 63.2 | 60.0 ± 0.0 |" in text
+    assert "| Row g (`g`) | 60.0 ± 0.0 | **60.0 ± 0.0** | 60.0 | 63.2 (60.0, by S-F1) | 60.0 ± 0.0 |" in text
     assert "| Row h (`h`) | 60.0 ± 0.0 | **60.0 ± 0.0** | 60.0 |  | 60.0 ± 0.0 |" in text
 
 
@@ -273,7 +273,8 @@ def test_rows_that_parse_together(page: dict[str, Any]) -> None:
             run["by_text"] = {"scores": {"test": {"s_f1": 50.0 + number}}}
         together = {"runs": {"g": [1, 2], "h": [1]}, "checkpoint": checkpoint, "scores": {"test": {"s_f1": 63.21}}}
         text = " ".join(page["tree_block"]({**made_up("pcfg-table1", rows), "together": {"ptb": together}}).split())
-        assert "3 grammars, each with the checkpoint that chose without trees: `g` (2), `h` (1)." in text
+        how = "S-F1 on the validation split chose" if checkpoint == "best" else "held-out text chose"
+        assert f"3 grammars, each with the checkpoint that {how}: `g` (2), `h` (1)." in text
         figures = (
             "60.0 in the mean of single ones, 60.0" if checkpoint == "best" else "51.0 in the mean of single ones, 52.0"
         )

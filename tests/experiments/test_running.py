@@ -184,6 +184,10 @@ def test_seeds_parse_together(tmp_path: Path) -> None:
     file.write_text(json.dumps({**found, "scores": {}}))
     [row] = run_table(asked(seeds=(1, 2))).record["rows"]
     assert row["together"]["scores"] == {}  # it was known
+    card = RunDirectory.open(file.parent / "seed-2")
+    card.update_card(experiment={**card.card["experiment"], "made": "again"})
+    [row] = run_table(asked(seeds=(1, 2))).record["rows"]
+    assert row["together"]["scores"]["test"]["s_f1"] == expected.s_f1  # of other runs, by their cards
     file.write_text("{")
     [row] = run_table(asked(seeds=(3,))).record["rows"]
     assert row["together"]["runs"] == {"rank-pcfg": [1, 2, 3]}
@@ -202,6 +206,16 @@ def test_rows_parse_together(tmp_path: Path) -> None:
     trees = Together(grammars).parse([corpus.words(number) for number in range(len(corpus))])
     expected = score([corpus.spans(number) or [] for number in range(len(corpus))], trees, corpus.lengths.tolist())
     assert found["scores"]["valid"]["s_f1"] == expected.s_f1
+
+
+def test_what_time_does_not_suffice_for_is_left(tmp_path: Path) -> None:
+    asked, said = partial(request, tmp_path, "pcfg-table1", "rank-pcfg"), list[str]()
+    run_table(asked(seeds=(1, 2)))
+    (tmp_path / "quick" / "pcfg-table1" / "synthetic" / "rank-pcfg" / "together.json").unlink()
+    found = run_table(asked(seeds=(1, 2)), minutes=-1, say=said.append)
+    assert found.record["rows"][0]["together"] is None
+    assert said[-1] == "runs that are to parse together are left; go on with the same command"
+    assert run_table(asked(seeds=(1, 2))).record["rows"][0]["together"] is not None
 
 
 def test_seeds_without_their_checkpoints_do_not_parse_together(tmp_path: Path) -> None:

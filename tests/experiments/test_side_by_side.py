@@ -209,6 +209,28 @@ class TestUnitingRecords:
         [row] = self.merged(former, record)["rows"]
         assert (row["weights"], [run["seed"] for run in row["runs"]]) == (record["rows"][0]["weights"], [1])
 
+    def test_what_runs_parse_together(self) -> None:
+        """It is kept where all of these runs are, whichever record has it, and is of one table alone."""
+        results = ROOT / "benchmarks" / "results"
+        small, large = (
+            json.loads((results / f"experiment-{name}.json").read_text()) for name in ("pcfg-recipe", "pcfg-table1")
+        )
+        without = json.loads(json.dumps(small)) | {"together": {}}
+        for row in without["rows"]:
+            row["together"] = None
+        for records in ((small, without), (without, small)):
+            found = self.merged(*records)
+            assert found["together"] == small["together"]
+            assert [row["together"] for row in found["rows"]] == [row.get("together") for row in small["rows"]]
+        fewer = json.loads(json.dumps(small))
+        [row] = [row for row in fewer["rows"] if row["name"] == "long"]
+        del row["runs"][0]
+        found = self.merged(fewer)
+        assert found["together"] == {}
+        assert [row["together"] for row in found["rows"] if row["name"] == "long"] == [None]
+        merge = runpy.run_path(str(ROOT / "benchmarks" / "merge_records.py"))["merged"]
+        assert merge([{**large, "together": {}}], [small])["together"] == {}
+
     def test_notes_are_kept(self, tmp_path: Path) -> None:
         record = run_table(request(tmp_path, rows=("states-12",)), minutes=1e-6).record
         assert self.merged({**record, "note": "One."}, {**record, "note": "Two."}, record)["note"].startswith(

@@ -1,5 +1,6 @@
 """Grammars that parse together: means of marginals, the trees that are best under them, and who has a part."""
 
+import pickle
 from itertools import product
 from typing import Any
 
@@ -126,6 +127,11 @@ def test_batches_change_nothing(three: list[Trained], monkeypatch: pytest.Monkey
     whole = Together(three).parse(SENTENCES)
     monkeypatch.setattr("rankspace.training.together.NUMBERS_TOGETHER", 40)
     assert Together(three).parse(SENTENCES) == whole
+
+
+def test_a_trained_grammar_can_be_sent_to_other_processes(three: list[Trained]) -> None:
+    sent = pickle.loads(pickle.dumps(three[0]))
+    assert sent.parse(SENTENCES) == three[0].parse(SENTENCES)
 
 
 def test_nothing_to_parse(three: list[Trained]) -> None:

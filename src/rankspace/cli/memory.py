@@ -55,7 +55,7 @@ def marginals_of_all(grammars: "Sequence[Trained]", sentences: Sequence[Given]) 
     def spans(model: "Trained", some: list[list[str]]) -> "list[Marginals]":
         return model.span_marginals(some)
 
-    return mean_marginals([within_memory(each, sentences, spans, parses=True) for each in grammars])
+    return mean_marginals(within_memory(each, sentences, spans, parses=True) for each in grammars)
 
 
 def least_memory(trained: "Trained", length: int, parses: bool) -> int:

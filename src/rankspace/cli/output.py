@@ -30,9 +30,9 @@ class StandardOutput:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def write(self, text: str) -> int:
+    def write(self, text: str) -> Any:
         with _naming_stdout():
-            return int(self._stream.write(text))
+            return self._stream.write(text)
 
     def flush(self) -> None:
         with _naming_stdout():

@@ -1,5 +1,6 @@
 """Cells of the tables of a page, from rows of a record as `planned_record` gives them; nothing known is empty text."""
 
+from statistics import fmean
 from typing import Any
 
 from rankspace.experiments.statistics import figure, num_infinite
@@ -54,9 +55,20 @@ def minutes(row: dict[str, Any]) -> list[str]:
 
 
 def together(row: dict[str, Any], split: str, measure: str) -> str:
-    """Of all seeds, where they parse together."""
+    """Of all seeds, where they parse together, and the mean of single ones with the same checkpoints."""
     found = row.get("together")
-    return number(found["scores"].get(split, {}).get(measure)) if found else ""
+    value = found["scores"].get(split, {}).get(measure) if found else None
+    if found is None or value is None:
+        return ""
+    chosen = "" if found["checkpoint"] == "held-out" else ", by S-F1"
+    return f"{value:.1f} ({fmean(alone(row['runs'], found, split, measure)):.1f}{chosen})"
+
+
+def alone(runs: list[dict[str, Any]], together: dict[str, Any], split: str, measure: str) -> list[float]:
+    """A figure of each of some finished runs, with the checkpoint that it has where they parse together."""
+    by_text = together["checkpoint"] == "held-out"
+    done = [run for run in runs if run["state"] == "finished"]
+    return [(run["by_text"] if by_text else run)["scores"][split][measure] for run in done]
 
 
 def time_to(row: dict[str, Any]) -> str:

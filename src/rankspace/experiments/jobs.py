@@ -1,6 +1,5 @@
 """Which runs a request asks for, and how far each of them is, by what its folder says."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -14,11 +13,10 @@ from rankspace.experiments.tables import Row, Table, load_table
 from rankspace.experiments.toy import toy_row
 from rankspace.training import RunDirectory
 from rankspace.training.data_source import SYNTHETIC
-from rankspace.training.run_directory import is_run, seed_folder
+from rankspace.training.run_directory import is_run, seed_folder, seed_of
 
 ENTRY = "experiment"  # of the card of a run that is done: its scores, or why it failed
 SHARING = "sharing"  # of the card: how many runs had the device at the same time
-SEED = re.compile("seed-(0|[1-9][0-9]*)")  # as `seed_folder` writes it
 QUICK, PREPARED = "quick", "data"  # folders of the output
 
 
@@ -70,6 +68,9 @@ class Job(NamedTuple):
         """What the card says of the experiment; None before the run is done."""
         found: dict[str, Any] | None = RunDirectory.open(self.folder).card.get(ENTRY) if is_run(self.folder) else None
         return found
+
+
+ByRow = list[tuple[tuple[str, str], list[Job]]]  # names of a data set and a row, and the runs
 
 
 class Plan(NamedTuple):
@@ -152,7 +153,7 @@ def begun(request: Request) -> list[Job]:
     return jobs
 
 
-def by_row(request: Request) -> list[tuple[tuple[str, str], list[Job]]]:
+def by_row(request: Request) -> ByRow:
     """The same, those of each row on each of its data sets: their names, then the runs."""
     groups = groupby(begun(request), key=lambda job: (job.data, job.row.name))
     return [(key, list(jobs)) for key, jobs in groups]
@@ -160,5 +161,4 @@ def by_row(request: Request) -> list[tuple[tuple[str, str], list[Job]]]:
 
 def _seeds(place: Path) -> list[int]:
     """Of the runs in the folder of a row; a copy such as seed-1.bak is none."""
-    names = (SEED.fullmatch(path.name) for path in place.glob("seed-*") if is_run(path))
-    return sorted(int(name[1]) for name in names if name)
+    return sorted(seed for path in place.glob("seed-*") if (seed := seed_of(path)) is not None and is_run(path))

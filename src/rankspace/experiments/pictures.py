@@ -86,8 +86,9 @@ def draw_parsing(found: Record, file: Path) -> None:
 def _parsing_curves(place: Any, row: Record, colour: str) -> None:
     runs = _finished(row)
     for number, run in enumerate(runs):
-        epochs, values = zip(*((each["epoch"], each["f1"]) for each in run["evaluations"]), strict=True)
-        place.plot(epochs, values, color=colour, linewidth=1.4, label="" if number else _with_seeds(row["name"], runs))
+        found = [(each["epoch"], each["f1"]) for each in run["evaluations"] if each.get("f1") is not None]
+        label = "" if number else _with_seeds(row["name"], runs)
+        place.plot(*zip(*found, strict=True), color=colour, linewidth=1.4, label=label)
 
 
 def draw_seeds(found: Record, file: Path) -> None:

@@ -4,16 +4,16 @@ import gc
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
 import torch
 
-from rankspace.errors import FormatError, NotEnoughMemoryError, RankspaceError, is_lack_of_memory
+from rankspace.errors import NotEnoughMemoryError, RankspaceError, is_lack_of_memory
 from rankspace.experiments import seeds_together
 from rankspace.experiments.damage import made_again
 from rankspace.experiments.datasets import HELD_OUT, NAMES, SYNTHETIC_NOTE, Dataset, dataset
-from rankspace.experiments.jobs import ENTRY, SHARING, Job, Request, by_row, plan
+from rankspace.experiments.jobs import ENTRY, SHARING, ByRow, Job, Request, by_row, plan
 from rankspace.experiments.record import write_record
 from rankspace.experiments.scores import entry_of
 from rankspace.experiments.side_by_side import Orders, run_side_by_side
@@ -64,6 +64,7 @@ def run_table(
         say(f"{SYNTHETIC_NOTE}; give --data for those of the table")
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs are done already")
+    deadline = time.monotonic() + 60 * minutes
     runner, together = Runner(request, device, display, say), min(workers, len(waiting))
     if together > 1:
         for name in dict.fromkeys(job.data for job in waiting):
@@ -71,35 +72,42 @@ def run_table(
         orders = Orders(request, device, time.time() + 60 * minutes, quiet, together)
         run_side_by_side(waiting, orders, lambda: write_record(request, device))
     else:
-        _run_in_turn(waiting, runner, time.monotonic() + 60 * minutes)
+        _run_in_turn(waiting, runner, deadline)
     num_done = sum(job.entry is not None for job in jobs)
     if num_done == len(jobs):
-        _parse_together(runner, {(job.data, job.row.name) for job in jobs})
+        _parse_together(runner, {(job.data, job.row.name) for job in jobs}, deadline)
     return Progress(write_record(request, device), num_done, len(jobs))
 
 
-def _parse_together(runner: "Runner", wanted: Set[tuple[str, str]]) -> None:
-    """All seeds of rows, those of earlier calls included, then all rows on a data set."""
-    rows = by_row(runner.request)
+def _parse_together(runner: "Runner", wanted: Set[tuple[str, str]], deadline: float) -> None:
+    """All seeds of rows, those of earlier calls included, then all rows on a data set; what the time does not suffice
+    for is left to the next call."""
+    for title, jobs in _groups(by_row(runner.request), wanted):
+        if len(seeds_together.parsing(jobs)) < 2 or seeds_together.known(jobs) is not None:
+            continue
+        if time.monotonic() > deadline:
+            runner.say("runs that are to parse together are left; go on with the same command")
+            return
+        runner.say(f"{title}, together")
+        try:
+            found = runner.read(jobs[0].data)
+            seeds_together.find(jobs, found.data, runner.request.table().splits, runner.device)
+        except (RankspaceError, MemoryError, RuntimeError) as error:  # the runs are none the worse for it
+            if not isinstance(error, RankspaceError) and not is_lack_of_memory(error):
+                raise
+            runner.say(f"{title}: runs do not parse together: {error}")
+        _free()
+
+
+def _groups(rows: ByRow, wanted: Set[tuple[str, str]]) -> Iterator[tuple[str, list[Job]]]:
+    """What parses together, and how it is called."""
     for (data, row), jobs in rows:
         if (data, row) in wanted:
-            _find_together(runner, f"{row} on {data}", jobs)
+            yield f"{row} on {data}", jobs
     for data in dict.fromkeys(data for (data, _), _ in rows if data in {each for each, _ in wanted}):
         of_all = [jobs for (name, _), jobs in rows if name == data and seeds_together.parsing(jobs)]
         if len(of_all) > 1:
-            _find_together(runner, f"all rows on {data}", [job for jobs in of_all for job in jobs])
-
-
-def _find_together(runner: "Runner", title: str, jobs: Sequence[Job]) -> None:
-    if len(seeds_together.parsing(jobs)) < 2 or seeds_together.known(jobs) is not None:
-        return
-    found = runner.read(jobs[0].data)
-    runner.say(f"{title}, together")
-    try:
-        seeds_together.find(jobs, found.data, runner.request.table().splits, runner.device)
-    except (FormatError, NotEnoughMemoryError) as error:  # the runs are none the worse for it
-        runner.say(f"{title}: runs do not parse together: {error}")
-    _free()
+            yield f"all rows on {data}", [job for jobs in of_all for job in jobs]
 
 
 def _run_in_turn(jobs: Sequence[Job], runner: "Runner", deadline: float) -> None:

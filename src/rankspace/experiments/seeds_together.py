@@ -1,6 +1,7 @@
 """What finished runs find when they parse together: the seeds of a row, kept in a file beside their folders, and all
 runs on a data set, beside the folders of the rows."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,10 @@ from rankspace.data.prepared import PreparedData
 from rankspace.evaluation import score
 from rankspace.experiments.jobs import Job
 from rankspace.files import whole_file
-from rankspace.training import RunDirectory, Together, load
+from rankspace.training import RunDirectory, load
 from rankspace.training.machine import matmul_precision
 from rankspace.training.run_directory import BEST, HELD_OUT
+from rankspace.training.together import best_of, mean_marginals
 
 FILE = "together.json"
 FIGURES = ("s_f1", "s_f1_longer", "corpus_f1", "num_unparsed")
@@ -28,7 +30,8 @@ def known(jobs: Sequence[Job]) -> dict[str, Any] | None:
     """What was found of all of some runs that parse; None where it is of other runs, or was not asked for yet."""
     try:
         found = json.loads(_file(jobs).read_text(encoding="utf-8"))
-        return found if found["runs"] == _runs(parsing(jobs)) else None
+        own = parsing(jobs)
+        return found if found["runs"] == _runs(own) and found["digest"] == _digest(own) else None
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None  # it is made again
 
@@ -42,10 +45,9 @@ def find(jobs: Sequence[Job], data: PreparedData, splits: Sequence[str], device:
     own = parsing(jobs)
     by_text = all(HELD_OUT in RunDirectory.open(job.folder).card["results"] for job in own)
     checkpoint = HELD_OUT if by_text else BEST
-    together = Together([load(job.folder, checkpoint, device) for job in own])
     with matmul_precision("highest"):
-        scores = {split: _scores(together, data[split]) for split in splits if _has_trees(data, split)}
-    found = {"runs": _runs(own), "checkpoint": checkpoint, "scores": scores}
+        scores = {split: _scores(own, checkpoint, device, data[split]) for split in splits if _has_trees(data, split)}
+    found = {"runs": _runs(own), "digest": _digest(own), "checkpoint": checkpoint, "scores": scores}
     with whole_file(_file(jobs)) as file:
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
@@ -58,12 +60,20 @@ def _runs(jobs: Sequence[Job]) -> dict[str, list[int]]:
     return found
 
 
+def _digest(jobs: Sequence[Job]) -> str:
+    """Of what is known of the runs: one that is made again has others."""
+    return hashlib.sha256(json.dumps([job.entry for job in jobs], sort_keys=True).encode()).hexdigest()
+
+
 def _has_trees(data: PreparedData, split: str) -> bool:
     return split in data.splits and data[split].gold is not None
 
 
-def _scores(together: Together, corpus: Corpus) -> dict[str, Any]:
-    trees = together.parse([corpus.words(number) for number in range(len(corpus))])
+def _scores(jobs: Sequence[Job], checkpoint: str, device: str, corpus: Corpus) -> dict[str, Any]:
+    """One grammar is loaded at a time."""
+    sentences = [corpus.words(number) for number in range(len(corpus))]
+    marginals = mean_marginals(load(job.folder, checkpoint, device).span_marginals(sentences) for job in jobs)
+    trees = best_of(sentences, marginals)
     gold = [corpus.spans(number) or [] for number in range(len(corpus))]
     found = score(gold, trees, corpus.lengths.tolist())
     return {name: getattr(found, name) for name in FIGURES}

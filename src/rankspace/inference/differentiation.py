@@ -46,7 +46,7 @@ def with_large_slopes(backward: Callable[..., Any]) -> Callable[..., Any]:
         largest = 0.0 if slopes is None or not slopes.numel() else float(slopes.abs().amax())
         if slopes is None or not LARGE < largest < math.inf:
             return backward(ctx, slopes, *others)
-        power = 2.0 ** math.frexp(largest)[1]
+        power = 2.0 ** (math.frexp(largest)[1] - 1)
         found = backward(ctx, slopes / power, *others)
         return tuple(each * power if isinstance(each, Tensor) else each for each in found)
 

@@ -13,6 +13,7 @@ Torch is imported with the first checkpoint that is read or written.
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT = "rankspace run"
 VERSION = 1
+SEED = re.compile("seed-(0|[1-9][0-9]*)")  # as `seed_folder` writes it
 CARD, CONFIG, VOCABULARY, METRICS = "card.json", "config.toml", "vocabulary.txt", "metrics.jsonl"
 CURVES = "curves.png"
 CHECKPOINTS = "checkpoints"
@@ -248,12 +250,18 @@ def seed_folder(output: Path, seed: int) -> Path:
     return output / f"seed-{seed}"
 
 
+def seed_of(folder: Path) -> int | None:
+    """The seed of a folder that `seed_folder` names; None for any other, such as a copy seed-1.bak."""
+    name = SEED.fullmatch(folder.name)
+    return int(name[1]) if name else None
+
+
 def begun_seeds(output: Path) -> list[int]:
     """The seeds of the runs in a folder that is no run itself."""
     if (output / CARD).exists():
         return []
-    found = [card.parent.name.removeprefix("seed-") for card in output.glob(f"seed-*/{CARD}")]
-    return sorted(int(seed) for seed in found if seed.isdecimal())
+    found = (seed_of(card.parent) for card in output.glob(f"seed-*/{CARD}"))
+    return sorted(seed for seed in found if seed is not None)
 
 
 def is_run(path: Path) -> bool:

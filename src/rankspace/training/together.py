@@ -5,7 +5,8 @@ from span to span. A span that most grammars find probable is more often right t
 gold tree is needed to know which these are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -27,7 +28,7 @@ class Together:
     """Trained grammars whose spans have the mean of their probabilities under all of them.
 
     The grammars may be of different models, and each reads words by its own vocabulary. One that cannot produce a
-    sentence has no part in its trees. Takes the time and the memory of each grammar in turn.
+    sentence has no part in its trees. Takes the time of all grammars, and memory for charts of one of them at a time.
     """
 
     def __init__(self, grammars: Sequence[Trained]) -> None:
@@ -40,20 +41,26 @@ class Together:
 
     def span_marginals(self, sentences: Sequence[Words]) -> list[Marginals]:
         """As `Trained.span_marginals`: the mean over the grammars that can produce a sentence; None if none can."""
-        return mean_marginals([each.span_marginals(sentences) for each in self.grammars])
+        return mean_marginals(each.span_marginals(sentences) for each in self.grammars)
 
     def parse(self, sentences: Sequence[Words]) -> list[Tree | None]:
         """As `Trained.parse`: the tree of each sentence with the largest expected number of correct spans."""
         return best_of(sentences, self.span_marginals(sentences))
 
 
-def mean_marginals(of_grammars: Sequence[Sequence[Marginals]]) -> list[Marginals]:
-    """Of each sentence the mean over the grammars that have marginals of it."""
-    found: list[Marginals] = []
-    for of_sentence in zip(*of_grammars, strict=True):
-        possible = [each for each in of_sentence if each is not None]
-        found.append(torch.stack(possible).mean(0) if possible else None)
-    return found
+def mean_marginals(of_grammars: Iterable[Sequence[Marginals]]) -> list[Marginals]:
+    """Of each sentence the mean over the grammars that have marginals of it. Keeps a sum for each sentence, and what
+    one grammar gives."""
+    sums: dict[int, Tensor] = {}
+    counts: Counter[int] = Counter()
+    num = 0
+    for marginals in of_grammars:
+        num = len(marginals)
+        for place, chart in enumerate(marginals):
+            if chart is not None:
+                sums[place] = chart + sums[place] if place in sums else chart
+                counts[place] += 1
+    return [sums[place] / counts[place] if place in sums else None for place in range(num)]
 
 
 def best_of(sentences: Sequence[Words], marginals: Sequence[Marginals]) -> list[Tree | None]:
@@ -65,7 +72,7 @@ def decoded(sentences: Sequence[Words], marginals: Sequence[Marginals], k: int) 
     """The k trees of each sentence with the largest expected numbers of correct spans, the best first; none where
     there are no marginals, and fewer where a sentence has fewer trees. One word has the trivial tree."""
     results: list[list[Scored]] = [[] for _ in sentences]
-    for places in _batches(sentences, marginals):
+    for places in _batches(sentences, marginals, NUMBERS_TOGETHER // k):
         lengths = [len(sentences[place]) for place in places]
         best = best_trees(_padded([marginals[place] for place in places]), lengths, k)
         for place, brackets, totals in zip(places, best.brackets, best.totals.tolist(), strict=True):
@@ -83,13 +90,13 @@ def _padded(charts: Sequence[Marginals]) -> Float[Tensor, "batch end end"]:
     return table
 
 
-def _batches(sentences: Sequence[Words], marginals: Sequence[Marginals]) -> Iterator[list[int]]:
-    """Places of sentences that are decoded at the same time, short ones first."""
+def _batches(sentences: Sequence[Words], marginals: Sequence[Marginals], most: int) -> Iterator[list[int]]:
+    """Places of sentences that are decoded at the same time, short ones first: so many entries of charts."""
     possible = [place for place, each in enumerate(marginals) if each is not None]
     order = sorted(possible, key=lambda place: len(sentences[place]))
     begins = [0]
     for number, place in enumerate(order):
-        if (number + 1 - begins[-1]) * (len(sentences[place]) + 1) ** 2 > NUMBERS_TOGETHER and number > begins[-1]:
+        if (number + 1 - begins[-1]) * (len(sentences[place]) + 1) ** 2 > most and number > begins[-1]:
             begins.append(number)
     for begin, end in pairwise([*begins, len(order)]):
         if begin < end:

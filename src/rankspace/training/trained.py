@@ -47,6 +47,10 @@ class Sample(NamedTuple):
     cut: bool  # it grew longer than allowed
 
 
+def unwatched(num_sentences: int) -> None:
+    """Nobody asks how far a query is."""
+
+
 class Trained:
     """A trained model. All queries take lists of words and keep their order; unknown words are <unk>.
 
@@ -68,7 +72,7 @@ class Trained:
     ) -> None:
         self.model, self.vocabulary, self.card = model.eval(), vocabulary, card
         self.step, self.notice, self.max_tokens = step, notice, max_tokens
-        self.watch: Callable[[int], None] = lambda num: None
+        self.watch: Callable[[int], None] = unwatched
         self._config = config
         preprocessing = card.get("data", {}).get("preprocessing", {})
         known = {name: preprocessing[name] for name in ("lower_case", "numbers") if name in preprocessing}
