@@ -212,7 +212,7 @@ def test_what_time_does_not_suffice_for_is_left(tmp_path: Path) -> None:
     asked, said = partial(request, tmp_path, "pcfg-table1", "rank-pcfg"), list[str]()
     run_table(asked(seeds=(1, 2)))
     (tmp_path / "quick" / "pcfg-table1" / "synthetic" / "rank-pcfg" / "together.json").unlink()
-    found = run_table(asked(seeds=(1, 2)), minutes=-1, say=said.append)
+    found = run_table(asked(seeds=(1, 2)), minutes=-1.0, say=said.append)
     assert found.record["rows"][0]["together"] is None
     assert said[-1] == "runs that are to parse together are left; go on with the same command"
     assert run_table(asked(seeds=(1, 2))).record["rows"][0]["together"] is not None
