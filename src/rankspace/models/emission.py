@@ -34,7 +34,8 @@ def log_emission(
 
     Takes 2 * symbol * vocab * size flops forward for each batch, three times that backward (twice if all logits are one
     portion), and `portion` numbers of working memory besides the result, or all logits if they are fewer, which are
-    kept for the backward pass; does not wait for the device. Differentiable once (any number of times for all words).
+    kept for the backward pass, where as many come beside them; does not wait for the device. Differentiable once (any
+    number of times for all words).
     """
     if bias is None:
         bias = vocabulary.new_zeros(vocabulary.shape[:-1])
