@@ -208,7 +208,7 @@ class TestErrors:
 
         monkeypatch.setattr(gpu_step, "errors", no_memory)
         told = (
-            "not enough memory for 3 sentences of up to 5 words (rank 9, float64): it takes about 68.6 kB, and 3.8 GB "
+            "not enough memory for 3 sentences of up to 5 words (rank 9, float64): it takes about 75.9 kB, and 3.8 GB "
             "more could not be had; give a device with more memory"
         )
         assert gpu_step.measure(small(ROW["tn-pcfg"]), CPU, 1) == {"wrong": told}
