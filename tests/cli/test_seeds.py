@@ -51,8 +51,8 @@ def test_the_largest_seed_is_one_to_every_command(command: Run, grammar: str, da
 
 
 def test_every_generator_takes_it() -> None:
-    torch.Generator().manual_seed(LARGEST_SEED * 1009 + 1009)  # as training makes the seed of a process
-    torch.Generator().manual_seed(LARGEST_SEED)
-    np.random.default_rng([LARGEST_SEED, 1])
-    np.random.RandomState(LARGEST_SEED)
-    random.Random(LARGEST_SEED)
+    for seed in (LARGEST_SEED, LARGEST_SEED * 1009 + 1009):  # as training makes the seed of a process
+        assert torch.Generator().manual_seed(seed).initial_seed() == seed
+    assert 0 <= np.random.default_rng([LARGEST_SEED, 1]).random() < 1
+    assert 0 <= np.random.RandomState(LARGEST_SEED).rand() < 1
+    assert 0 <= random.Random(LARGEST_SEED).random() < 1

@@ -1,12 +1,16 @@
 """What people at a terminal see of long work on sentences: how many are done, how fast, and the time that is left."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from rankspace.training import Trained
 
 
 class Counter:
@@ -30,6 +34,11 @@ class Counter:
         for task in self._progress.task_ids:
             self._progress.remove_task(task)
         self._task = self._progress.add_task(step, total=total)
+
+    def follow(self, models: Sequence["Trained"]) -> None:
+        """Sentences are done when all of the models have read them."""
+        for model in models:
+            model.watch = lambda num: self.advance(num / len(models))
 
     def advance(self, num: int | float) -> None:
         """So many more sentences are done; a part of one where several models have to read it."""

@@ -154,7 +154,7 @@ def _of_model(trained: Any, wanted: _Wanted, counter: Any) -> dict[str, Any]:
     from rankspace.cli.model_scores import Scores, evaluate_model
 
     found = wanted.read(trained)
-    trained.watch = counter.advance
+    counter.follow([trained])
 
     def say(step: str, num_sentences: int | None) -> None:
         counter.begin(f"evaluating: {step}", num_sentences)
@@ -178,8 +178,7 @@ def _of_all(grammars: list[Any], wanted: _Wanted, counter: Any) -> dict[str, Any
             f"evaluate: {found.about['data']} has no gold trees to hold parses against; give DATA that have them."
         )
     counter.begin("evaluating: parses", len(found.sentences))
-    for each in grammars:
-        each.watch = lambda num: counter.advance(num / len(grammars))
+    counter.follow(grammars)
     trees = best_of([each.words for each in found.sentences], marginals_of_all(grammars, found.sentences))
     return {**found.about, **evaluate_together(found.corpus, found.numbers, trees, wanted.seed).to_json()}
 

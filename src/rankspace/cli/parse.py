@@ -110,8 +110,7 @@ def parse(
     wanted = Wanted(labels, kbest, format in (TreeFormat.json, TreeFormat.svg))
     with counting("reading", quiet, output is None) as counter, _opened(format, output, wanted) as write:
         counter.begin("parsing", read_through(files, trees))
-        for each in grammars:
-            each.watch = lambda num: counter.advance(num / len(grammars))
+        counter.follow(grammars)
         num_all = num_none = 0
         for chunk in read_chunks(files, trees, trained.card if clean else None, partial(notify, quiet=quiet)):
             for parsed in _parsed(grammars, chunk, wanted, max_length):

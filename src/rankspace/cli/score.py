@@ -73,7 +73,7 @@ def score(
     num_read = 0
     with counting("reading", quiet, is_printing=True) as counter:
         counter.begin("scoring", read_through(files, trees))
-        trained.watch = counter.advance
+        counter.follow([trained])
         for chunk in read_chunks(files, trees, trained.card if clean else None, partial(notify, quiet=quiet)):
             for entry in _scored(trained, chunk, surprisal):
                 if surprisal and not as_json and not num_read:

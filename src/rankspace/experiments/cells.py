@@ -4,6 +4,7 @@ from statistics import fmean
 from typing import Any
 
 from rankspace.experiments.statistics import figure, num_infinite
+from rankspace.training.run_directory import HELD_OUT
 
 
 def title(row: dict[str, Any]) -> str:
@@ -60,13 +61,13 @@ def together(row: dict[str, Any], split: str, measure: str) -> str:
     value = found["scores"].get(split, {}).get(measure) if found else None
     if found is None or value is None:
         return ""
-    chosen = "" if found["checkpoint"] == "held-out" else ", by S-F1"
+    chosen = "" if found["checkpoint"] == HELD_OUT else ", by S-F1"
     return f"{value:.1f} ({fmean(alone(row['runs'], found, split, measure)):.1f}{chosen})"
 
 
 def alone(runs: list[dict[str, Any]], together: dict[str, Any], split: str, measure: str) -> list[float]:
     """A figure of each of some finished runs, with the checkpoint that it has where they parse together."""
-    by_text = together["checkpoint"] == "held-out"
+    by_text = together["checkpoint"] == HELD_OUT
     done = [run for run in runs if run["state"] == "finished"]
     return [(run["by_text"] if by_text else run)["scores"][split][measure] for run in done]
 

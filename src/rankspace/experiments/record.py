@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rankspace.experiments import seeds_together
+from rankspace.experiments import runs_together
 from rankspace.experiments.damage import made_again
 from rankspace.experiments.datasets import PTB, PTB_TEXT, SYNTHETIC_NOTE, WSJ
 from rankspace.experiments.jobs import SHARING, Job, Request, by_row
@@ -38,9 +38,10 @@ def write_record(request: Request, device: str) -> dict[str, Any]:
 def table_record(request: Request, device: str) -> dict[str, Any]:
     """What is known of a table: every row with runs, with all its seeds and epochs, and where and when it was made."""
     table = request.table()
-    groups = [jobs for _, jobs in by_row(request)]
-    with made_again(*(job.folder for jobs in groups for job in jobs)):
-        rows = [_row(table, jobs) for jobs in groups]
+    groups = by_row(request)
+    with made_again(*(job.folder for _, jobs in groups for job in jobs)):
+        rows = [_row(table, jobs) for _, jobs in groups]
+        together = {data: runs_together.known(jobs) for data, jobs in runs_together.of_data_sets(groups).items()}
     return {
         **_heading(table),
         "quick": request.quick,
@@ -48,7 +49,7 @@ def table_record(request: Request, device: str) -> dict[str, Any]:
         "environment": environment(torch.device(device)),
         "note": SYNTHETIC_NOTE if any(row["data"] == SYNTHETIC for row in rows) else "",
         "data": _data(rows),
-        "together": _together(groups),
+        "together": {data: found for data, found in together.items() if found is not None},
         "rows": [{name: value for name, value in row.items() if name != "card"} for row in rows],
     }
 
@@ -104,7 +105,7 @@ def _row(table: Table, jobs: list[Job]) -> dict[str, Any]:
         "config": config,
         "weights": first.card["model"]["weights"],
         "runs": [_run(job) for job in jobs],
-        "together": seeds_together.known(jobs),
+        "together": runs_together.known(jobs),
     }
     return {**row_entry(table, jobs[0].row, jobs[0].data, found), "card": first.card["data"]}
 
@@ -148,16 +149,6 @@ def _run(job: Job) -> dict[str, Any]:
         "scores": entry.get("scores", {}),
         **({"by_text": entry["by_text"]} if "by_text" in entry else {}),
     }
-
-
-def _together(groups: list[list[Job]]) -> dict[str, Any]:
-    """What all rows on a data set parse together, by its name, where it is known."""
-    found: dict[str, Any] = {}
-    for data in dict.fromkeys(jobs[0].data for jobs in groups):
-        of_all = [job for jobs in groups if jobs[0].data == data for job in seeds_together.parsing(jobs)]
-        if len({job.row.name for job in of_all}) > 1 and (known := seeds_together.known(of_all)) is not None:
-            found[data] = known
-    return found
 
 
 def _data(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from rankspace.errors import NotEnoughMemoryError, RankspaceError, is_lack_of_memory
-from rankspace.experiments import seeds_together
+from rankspace.experiments import runs_together
 from rankspace.experiments.damage import made_again
 from rankspace.experiments.datasets import HELD_OUT, NAMES, SYNTHETIC_NOTE, Dataset, dataset
 from rankspace.experiments.jobs import ENTRY, SHARING, ByRow, Job, Request, by_row, plan
@@ -83,7 +83,7 @@ def _parse_together(runner: "Runner", wanted: Set[tuple[str, str]], deadline: fl
     """All seeds of rows, those of earlier calls included, then all rows on a data set; what the time does not suffice
     for is left to the next call."""
     for title, jobs in _groups(by_row(runner.request), wanted):
-        if len(seeds_together.parsing(jobs)) < 2 or seeds_together.known(jobs) is not None:
+        if len(runs_together.parsing(jobs)) < 2 or runs_together.known(jobs) is not None:
             continue
         if time.monotonic() > deadline:
             runner.say("runs that are to parse together are left; go on with the same command")
@@ -91,7 +91,7 @@ def _parse_together(runner: "Runner", wanted: Set[tuple[str, str]], deadline: fl
         runner.say(f"{title}, together")
         try:
             found = runner.read(jobs[0].data)
-            seeds_together.find(jobs, found.data, runner.request.table().splits, runner.device)
+            runs_together.find(jobs, found.data, runner.request.table().splits, runner.device)
         except (RankspaceError, MemoryError, RuntimeError) as error:  # the runs are none the worse for it
             if not isinstance(error, RankspaceError) and not is_lack_of_memory(error):
                 raise
@@ -104,10 +104,9 @@ def _groups(rows: ByRow, wanted: Set[tuple[str, str]]) -> Iterator[tuple[str, li
     for (data, row), jobs in rows:
         if (data, row) in wanted:
             yield f"{row} on {data}", jobs
-    for data in dict.fromkeys(data for (data, _), _ in rows if data in {each for each, _ in wanted}):
-        of_all = [jobs for (name, _), jobs in rows if name == data and seeds_together.parsing(jobs)]
-        if len(of_all) > 1:
-            yield f"all rows on {data}", [job for jobs in of_all for job in jobs]
+    for data, jobs in runs_together.of_data_sets(rows).items():
+        if data in {each for each, _ in wanted}:
+            yield f"all rows on {data}", jobs
 
 
 def _run_in_turn(jobs: Sequence[Job], runner: "Runner", deadline: float) -> None:

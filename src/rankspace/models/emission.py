@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, without_autocast
 
 PORTION = 2**24  # logits computed at a time
 
@@ -63,7 +63,7 @@ class _LogEmission(torch.autograd.Function):
         found = rows.new_zeros(num_sentences, num_symbols, num_words)
         normaliser = rows.new_full(rows.shape[:2], -math.inf)
         parts = _portions(rows, vocabulary, portion)
-        with torch.autocast(rows.device.type, enabled=False):
+        with without_autocast(rows.device):
             for part in parts:
                 logits = _logits(rows, vocabulary, bias, part)
                 normaliser = torch.logaddexp(normaliser, logits.logsumexp(2))
@@ -79,19 +79,18 @@ class _LogEmission(torch.autograd.Function):
         rows, vocabulary, bias, words, normaliser, *kept = ctx.saved_tensors
         of_rows, of_vocabulary, of_bias = (torch.zeros_like(tensor) for tensor in (rows, vocabulary, bias))
         total = slopes.sum(2).view_as(normaliser)[..., None]
-        with torch.autocast(rows.device.type, enabled=False):
-            for part in ctx.parts:
-                if kept:
-                    of_logits = kept[0] - normaliser[..., None]
-                else:
-                    of_logits = _logits(rows, vocabulary, bias, part).sub_(normaliser[..., None])
-                of_logits.exp_().mul_(-total)
-                place, here = _places(words, part, slopes.shape[1])
-                added = slopes.where(here, 0)  # one number and zeros to a place: any order will do
-                of_logits.view(*slopes.shape[:2], -1).scatter_add_(2, place, added)
-                of_rows.baddbmm_(of_logits, vocabulary[:, part])
-                torch.bmm(of_logits.mT, rows, out=of_vocabulary[:, part])
-                torch.sum(of_logits, 1, out=of_bias[:, part])
+        for part in ctx.parts:
+            if kept:
+                of_logits = kept[0] - normaliser[..., None]
+            else:
+                of_logits = _logits(rows, vocabulary, bias, part).sub_(normaliser[..., None])
+            of_logits.exp_().mul_(-total)
+            place, here = _places(words, part, slopes.shape[1])
+            added = slopes.where(here, 0)  # one number and zeros to a place: any order will do
+            of_logits.view(*slopes.shape[:2], -1).scatter_add_(2, place, added)
+            of_rows.baddbmm_(of_logits, vocabulary[:, part])
+            torch.bmm(of_logits.mT, rows, out=of_vocabulary[:, part])
+            torch.sum(of_logits, 1, out=of_bias[:, part])
         return of_rows, of_vocabulary, of_bias, None, None, None
 
 

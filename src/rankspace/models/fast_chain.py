@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, without_autocast
 from rankspace.inference.links import Precision, operand
 from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_linked import Link, linked, linked_back
@@ -82,7 +82,7 @@ class _RankChain(torch.autograd.Function):
         batch: Batch,
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(ranks.device.type, enabled=False):
+        with without_autocast(ranks.device):
             factors = _factors(from_states, to_states, ranks, start, batch, dropout)
             link, transposed = _link(factors, batch.precision)
             start_ranks = _start(factors, batch.precision)
@@ -106,11 +106,10 @@ class _RankChain(torch.autograd.Function):
         tensors = ctx.saved_tensors
         factors, link = Factors(*tensors[:6]), tensors[6]
         chain, ends = Chain(ctx.rows, *tensors[7:13]), Ends(*tensors[13:])
-        with torch.autocast(link.device.type, enabled=False):
-            back = linked_back(chain, ends, slopes, Link(link, None, ctx.batch.precision), ctx.batch.layout)
-            if ctx.batch.doubt is not None:
-                ctx.batch.doubt.logical_or_(doubted(chain, ends, back, slopes, ctx.batch.layout))
-            found = _factor_gradients(factors, chain, back, ctx.batch)
+        back = linked_back(chain, ends, slopes, Link(link, None, ctx.batch.precision), ctx.batch.layout)
+        if ctx.batch.doubt is not None:
+            ctx.batch.doubt.logical_or_(doubted(chain, ends, back, slopes, ctx.batch.layout))
+        found = _factor_gradients(factors, chain, back, ctx.batch)
         return (*found, back.of_words, None, None)
 
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, without_autocast
 from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import Precision, operand
 from rankspace.models.fast_products import product
@@ -52,7 +52,7 @@ class _LogWords(torch.autograd.Function):
         rows, columns = operand(vocabulary, precision), operand(hidden, precision)
         found = hidden.new_empty(len(words), len(hidden))
         sums = []
-        with torch.autocast(hidden.device.type, enabled=False):
+        with without_autocast(hidden.device):
             for part, logits in _portions(rows, columns, precision):
                 own = None if bias is None else bias[part]
                 sums.append(sum_portion(logits, own))
@@ -73,16 +73,15 @@ class _LogWords(torch.autograd.Function):
         row_operands, column_operands = operand(rows, precision), operand(columns, precision)
         columns_once, of_hidden = Factor.of(column_operands, precision), slopes.new_zeros(columns.shape)
         of_vocabulary, of_bias = slopes.new_empty(rows.shape), None if bias is None else torch.empty_like(bias)
-        with torch.autocast(slopes.device.type, enabled=False):
-            for part, logits in _portions(rows, columns, ctx.precision):
-                of_logits = torch.empty_like(logits, dtype=row_operands.dtype)
-                own = None if bias is None else bias[part]
-                sums = logit_slopes(logits, own, given, part.start, of_logits)
-                given_back = Factor.of(of_logits, precision)
-                of_hidden += given_back.T.times(row_operands[part])
-                of_vocabulary[part] = given_back.times(columns_once)
-                if of_bias is not None:
-                    of_bias[part] = sums
+        for part, logits in _portions(rows, columns, ctx.precision):
+            of_logits = torch.empty_like(logits, dtype=row_operands.dtype)
+            own = None if bias is None else bias[part]
+            sums = logit_slopes(logits, own, given, part.start, of_logits)
+            given_back = Factor.of(of_logits, precision)
+            of_hidden += given_back.T.times(row_operands[part])
+            of_vocabulary[part] = given_back.times(columns_once)
+            if of_bias is not None:
+                of_bias[part] = sums
         return of_hidden, of_vocabulary, of_bias, None, None
 
 

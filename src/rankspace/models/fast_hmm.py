@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, without_autocast
 from rankspace.inference.links import Precision, operand
 from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_emission import log_words, precision_of_words
@@ -80,7 +80,7 @@ class _DenseChain(torch.autograd.Function):
         log_words: Tensor,
         batch: Batch,
     ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(start.device.type, enabled=False):
+        with without_autocast(start.device):
             sources, targets = (operand(each.detach(), batch.precision) for each in (from_states, to_states))
             link = _link(table(sources, targets, batch.precision, 0.0, batch.seed, number=0), batch.precision)
             rows = rows_of(batch.layout, batch.true_lengths)
@@ -103,16 +103,15 @@ class _DenseChain(torch.autograd.Function):
         sources, targets, matrix, *others = ctx.saved_tensors
         chain, ends = Chain(ctx.rows, *others[:6]), Ends(*others[6:])
         layout, precision = ctx.batch.layout, ctx.batch.precision
-        with torch.autocast(matrix.device.type, enabled=False):
-            back = linked_back(chain, ends, slopes, Link(matrix, None, precision), layout)
-            if ctx.batch.doubt is not None:
-                ctx.batch.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
-            first = layout.alive[1] if layout.longest else 0
-            of_start = back.of_sums[:first].sum(0, dtype=torch.float32)
-            before, after = chain.vectors.index_select(0, layout.previous), back.of_sums[first:]  # X and G
-            of_from, of_to = embedding_gradients(
-                lambda part: product(before[:, part].T, after, precision), matrix, sources, targets, precision
-            )
+        back = linked_back(chain, ends, slopes, Link(matrix, None, precision), layout)
+        if ctx.batch.doubt is not None:
+            ctx.batch.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
+        first = layout.alive[1] if layout.longest else 0
+        of_start = back.of_sums[:first].sum(0, dtype=torch.float32)
+        before, after = chain.vectors.index_select(0, layout.previous), back.of_sums[first:]  # X and G
+        of_from, of_to = embedding_gradients(
+            lambda part: product(before[:, part].T, after, precision), matrix, sources, targets, precision
+        )
         return of_from, of_to, of_start, back.of_words, None
 
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, without_autocast
 from rankspace.inference.gradient_products import Factor, is_halved
 from rankspace.inference.links import Precision, operand, tf32
 
@@ -41,7 +41,7 @@ class _ResidualNetwork(torch.autograd.Function):
         from rankspace.kernels.rectifying import plus_rectified
 
         maps = _operands(weights, precision)
-        with torch.autocast(rows.device.type, enabled=False), tf32(rows.device, allowed=precision == "high"):
+        with without_autocast(rows.device), tf32(rows.device, allowed=precision == "high"):
             x = operand(rows, precision)
             h = torch.addmm(maps[1], x, maps[0].T)
             kept = [x, h]
@@ -57,8 +57,7 @@ class _ResidualNetwork(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.autocast(slopes.device.type, enabled=False):
-            return _gradients(ctx, slopes)
+        return _gradients(ctx, slopes)
 
 
 def _gradients(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rankspace.devices import is_gpu
 from rankspace.inference import links
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, without_autocast
 from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import Precision, operand
 
@@ -56,17 +56,16 @@ class _Meeting(torch.autograd.Function):
         kept = operand(rows, precision), operand(others, precision)
         ctx.save_for_backward(*kept)
         ctx.precision, ctx.dtypes = precision, (rows.dtype, others.dtype)
-        with torch.autocast(rows.device.type, enabled=False):
+        with without_autocast(rows.device):
             return product(kept[0], kept[1].T, precision)
 
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
         rows, others = ctx.saved_tensors
-        with torch.autocast(slopes.device.type, enabled=False):
-            given = Factor.of(operand(slopes, ctx.precision), ctx.precision)
-            of_rows = _derivatives(given, others, ctx.dtypes[0]) if ctx.needs_input_grad[0] else None
-            of_others = _derivatives(given.T, rows, ctx.dtypes[1]) if ctx.needs_input_grad[1] else None
+        given = Factor.of(operand(slopes, ctx.precision), ctx.precision)
+        of_rows = _derivatives(given, others, ctx.dtypes[0]) if ctx.needs_input_grad[0] else None
+        of_others = _derivatives(given.T, rows, ctx.dtypes[1]) if ctx.needs_input_grad[1] else None
         return of_rows, of_others, None
 
 

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, without_autocast
 from rankspace.inference.links import Precision, operand
 from rankspace.models.fast_batch import Batch
 from rankspace.models.fast_products import aligned, product
@@ -81,7 +81,7 @@ class _StateChain(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         from rankspace.kernels.chain_ends import ends
 
-        with torch.autocast(ranks.device.type, enabled=False):
+        with without_autocast(ranks.device):
             tables = _tables(from_states, to_states, ranks, batch, has_features)
             rows = rows_of(batch.layout, batch.true_lengths)
             chain = begun(rows, _start(tables, batch.precision), log_words, tables.to_rank.dtype)
@@ -112,17 +112,16 @@ class _StateChain(torch.autograd.Function):
         tables, between = Tables(*tensors[:5]), tensors[5]
         chain, ends = Chain(ctx.rows, *tensors[6:12]), Ends(*tensors[12:16])
         side = Side(*tensors[16:]) if len(tensors) > 16 else None
-        with torch.autocast(between.device.type, enabled=False):
-            back, of_between = _differentiated(chain, ends, slopes, tables, between, side, ctx.batch)
-            if ctx.batch.doubt is not None:
-                ctx.batch.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
-            first = layout.alive[1] if layout.longest else 0
-            of_start = back.of_sums[:first].sum(0, keepdim=True, dtype=torch.float32)
-            before = chain.vectors.index_select(0, layout.previous)  # X
-            later = Rows(_with_row(between, tables.leading[-1:]), _with_row(back.of_sums[first:], of_start))
-            found = _embedding_gradients(
-                tables, Rows(before, of_between), later, of_start, ctx.batch.precision, ctx.has_features
-            )
+        back, of_between = _differentiated(chain, ends, slopes, tables, between, side, ctx.batch)
+        if ctx.batch.doubt is not None:
+            ctx.batch.doubt.logical_or_(doubted(chain, ends, back, slopes, layout))
+        first = layout.alive[1] if layout.longest else 0
+        of_start = back.of_sums[:first].sum(0, keepdim=True, dtype=torch.float32)
+        before = chain.vectors.index_select(0, layout.previous)  # X
+        later = Rows(_with_row(between, tables.leading[-1:]), _with_row(back.of_sums[first:], of_start))
+        found = _embedding_gradients(
+            tables, Rows(before, of_between), later, of_start, ctx.batch.precision, ctx.has_features
+        )
         return (*found, back.of_words, None, None, None)
 
 

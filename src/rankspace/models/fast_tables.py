@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks
+from rankspace.inference.differentiation import first_derivatives_only, tell_of_lacks, without_autocast
 from rankspace.inference.gradient_products import Factor
 from rankspace.inference.links import Precision, operand
 from rankspace.models.fast_products import aligned, product
@@ -113,7 +113,7 @@ class _Conditional(torch.autograd.Function):
         found = aligned(len(rows), len(columns), sources)
         found[:, count:] = 0
         masses = torch.empty(len(rows), 2, device=rows.device)
-        with torch.autocast(rows.device.type, enabled=False):
+        with without_autocast(rows.device):
             for part in portions(len(rows), len(columns)):
                 logits = product(sources[part], targets.T, precision)
                 softmax_rows(logits[:, :count], found[part, :count], nothing, masses=masses[part], border=border)
@@ -132,6 +132,5 @@ class _Conditional(torch.autograd.Function):
         of_logits = aligned(len(found), found.shape[1], found)
         of_logits[:, count:] = 0
         softmax_rows_backward(slopes[:, :count], found[:, :count], of_logits[:, :count])
-        with torch.autocast(slopes.device.type, enabled=False):
-            given = Factor.of(of_logits, ctx.precision)
-            return given.times(targets), given.T.times(sources), None, None, None
+        given = Factor.of(of_logits, ctx.precision)
+        return given.times(targets), given.T.times(sources), None, None, None

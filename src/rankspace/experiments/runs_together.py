@@ -10,7 +10,7 @@ from typing import Any
 from rankspace.data.corpus import Corpus
 from rankspace.data.prepared import PreparedData
 from rankspace.evaluation import score
-from rankspace.experiments.jobs import Job
+from rankspace.experiments.jobs import ByRow, Job
 from rankspace.files import whole_file
 from rankspace.training import RunDirectory, load
 from rankspace.training.machine import matmul_precision
@@ -24,6 +24,16 @@ FIGURES = ("s_f1", "s_f1_longer", "corpus_f1", "num_unparsed")
 def parsing(jobs: Sequence[Job]) -> list[Job]:
     """Those of some runs that are finished and were scored on trees."""
     return [job for job in jobs if any("s_f1" in each for each in (job.entry or {}).get("scores", {}).values())]
+
+
+def of_data_sets(rows: ByRow) -> dict[str, list[Job]]:
+    """All runs that parse on each data set, where those of several rows do."""
+    found = {}
+    for data in dict.fromkeys(name for (name, _), _ in rows):
+        runs = [job for (name, _), jobs in rows if name == data for job in parsing(jobs)]
+        if len({job.row.name for job in runs}) > 1:
+            found[data] = runs
+    return found
 
 
 def known(jobs: Sequence[Job]) -> dict[str, Any] | None:
