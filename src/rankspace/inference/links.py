@@ -166,16 +166,16 @@ def product(
     precision: Precision,
     out: Tensor | None = None,
 ) -> Tensor:
-    """a @ b, written to `out` if it is given. "highest": in the dtype of the operands. "high": tf32 where the device
-    has it. "medium": both operands rounded to bfloat16, sums in float32. The last two concern float32 alone.
+    """a @ b, written to `out` if it is given. "highest": in the dtype of the operands. "high" and "medium": float32 in
+    tf32 where the device has it.
 
-    Matrices in bfloat16 already give their product in float32, or in the dtype of `out`."""
+    Matrices in bfloat16 already, which `operand` makes of what is kept in "medium", give their product in float32, or
+    in the dtype of `out`. Others are not rounded to it: that would take longer than it saves, and rows of a table would
+    sum to one within thousandths only."""
     if a.dtype == torch.bfloat16:
         return _rounded_late(a, b, out)
     if a.dtype != torch.float32 or (a.device.type == "cpu" and precision == "highest"):
         return torch.matmul(a, b, out=out)
-    if precision == "medium":
-        a, b = a.bfloat16().float(), b.bfloat16().float()  # exact in tf32, whose mantissa is longer
     with tf32(a.device, allowed=precision != "highest"):
         return torch.matmul(a, b, out=out)
 
