@@ -170,8 +170,7 @@ def product(
     tf32 where the device has it.
 
     Matrices in bfloat16 already, which `operand` makes of what is kept in "medium", give their product in float32, or
-    in the dtype of `out`. Others are not rounded to it: that would take longer than it saves, and rows of a table would
-    sum to one within thousandths only."""
+    in the dtype of `out`. Others are not rounded to it: rows of a table would sum to one within thousandths only."""
     if a.dtype == torch.bfloat16:
         return _rounded_late(a, b, out)
     if a.dtype != torch.float32 or (a.device.type == "cpu" and precision == "highest"):
