@@ -17,6 +17,8 @@ from rankspace.data.batches import Batches
 from rankspace.data.prepared import PreparedData
 from rankspace.errors import FormatError, NotEnoughMemoryError, RankspaceError
 from rankspace.evaluation import Perplexity
+from rankspace.inference import links
+from rankspace.inference.links import Precision
 from rankspace.inference.torch_precision import HAS_SETTINGS
 from rankspace.models import Model, create
 from rankspace.training import Config, Outcome, RunDirectory, synthetic_data, train
@@ -508,37 +510,42 @@ def test_the_precision_reaches_model_and_torch(
     step_whole, evaluation_whole = GradientStep.__call__, Evaluator.__call__
 
     def spying(step: GradientStep, shares: Sequence[Share], learning_rate: float, meanwhile: Task) -> None:
-        seen.append(("step", step.model.options["precision"], precision_of_torch()))
+        seen.append(("step", step.model.options["precision"], torch_rounds()))
         step_whole(step, shares, learning_rate, meanwhile)
 
     def spying_too(evaluator: Evaluator, model: Model) -> Evaluated:
         split = next(name for name in ("valid", "test") if evaluator.corpus is data()[name])
-        seen.append((split, model.options["precision"], precision_of_torch()))
+        seen.append((split, model.options["precision"], torch_rounds()))
         return evaluation_whole(evaluator, model)
 
     monkeypatch.setattr(GradientStep, "__call__", spying)
     monkeypatch.setattr(Evaluator, "__call__", spying_too)
     trained(tmp_path / "run", config(run__max_steps=1, run__precision=asked))
-    assert seen == [
-        ("step", precision, precision),
-        ("valid", precision, precision),
-        ("test", "highest", "highest"),
-    ]
-    assert precision_of_torch() == torch.get_float32_matmul_precision() == "highest"
+    rounds = precision != "highest"
+    assert seen == [("step", precision, rounds), ("valid", precision, rounds), ("test", "highest", False)]
+    assert not torch_rounds()
     assert RunDirectory.open(tmp_path / "run").card["precision"] == [{"step": 0, "precision": precision}]
     assert rankspace.load(tmp_path / "run").model.options == {}
 
 
-def precision_of_torch() -> str:
-    """By what products on a CPU may round to. Before 2.9 torch has one setting, for all devices."""
-    if not HAS_SETTINGS:
-        return torch.get_float32_matmul_precision()
+def torch_rounds() -> bool:
+    """Whether products on a GPU may round their operands. Before 2.9 torch has one setting, for all devices."""
     backends: Any = torch.backends
-    found = {"none": "highest", "ieee": "highest", "tf32": "high", "bf16": "medium"}
-    return found[backends.mkldnn.matmul.fp32_precision]
+    if HAS_SETTINGS:
+        return bool(backends.cuda.matmul.fp32_precision == "tf32")
+    return torch.get_float32_matmul_precision() != "highest"
 
 
-def test_the_test_result_is_that_of_the_loaded_model_whatever_the_run_had(tmp_path: Path) -> None:
+def test_the_test_result_is_that_of_the_loaded_model_whatever_the_run_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With products that "medium" rounds, as a GPU does, also where torch has none that do."""
+    exact = links.product
+
+    def rounded(a: torch.Tensor, b: torch.Tensor, precision: Precision, out: torch.Tensor | None = None) -> Any:
+        return exact(a.bfloat16().float(), b, precision) if precision == "medium" else exact(a, b, precision, out)
+
+    monkeypatch.setattr(links, "product", rounded)
     results = trained(tmp_path / "run", config(run__max_steps=3, run__precision="medium")).results
     model = rankspace.load(tmp_path / "run").model
     for split, is_same in (("test", True), ("valid", False)):

@@ -6,7 +6,7 @@ none of its own. Once a user has set one of these, the older functions may raise
 older there are these alone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -15,25 +15,23 @@ import torch
 BACKENDS: Any = torch.backends  # whose settings are made as it is imported
 HAS_SETTINGS = hasattr(BACKENDS.cuda.matmul, "fp32_precision")
 EXACT, ROUNDED = "ieee", "tf32"  # operands in float32 as they are; cut to the bits of tf32
-ON_CPU: Mapping[str, str] = {"highest": EXACT, "high": ROUNDED, "medium": "bf16"}
 
 
 @contextmanager
 def multiplying_in(precision: str) -> Iterator[None]:
-    """Within, torch multiplies matrices in a precision."""
+    """Within, torch multiplies matrices in a precision. Products on a CPU are not rounded in any: some could be, to
+    bfloat16, and rows of a table would sum to one within thousandths only."""
     with ExitStack() as changes:
-        changes.enter_context(multiplying_on_gpu(precision != "highest", precision))
+        changes.enter_context(multiplying_on_gpu(precision != "highest"))
         if HAS_SETTINGS:
-            on_cpu = _Setting(BACKENDS.mkldnn.matmul, (BACKENDS,))
-            changes.enter_context(on_cpu.changed_to(ON_CPU[precision]))
+            changes.enter_context(_Setting(BACKENDS.mkldnn.matmul, (BACKENDS,)).changed_to(EXACT))
         yield
 
 
-def multiplying_on_gpu(rounded: bool, precision: str | None = None) -> AbstractContextManager[None]:
-    """Within, products on a GPU round their operands to tf32, or do not. Where torch is older that is `precision`, of
-    all devices: "high" or "highest" unless another is named."""
+def multiplying_on_gpu(rounded: bool) -> AbstractContextManager[None]:
+    """Within, products on a GPU round their operands to tf32, or do not."""
     if not HAS_SETTINGS:
-        return _older(precision or ("high" if rounded else "highest"))
+        return _older("high" if rounded else "highest")
     on_gpu = _Setting(BACKENDS.cuda.matmul, (BACKENDS, BACKENDS.cudnn))
     return on_gpu.changed_to(ROUNDED if rounded else EXACT)
 

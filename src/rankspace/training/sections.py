@@ -124,8 +124,8 @@ class RunConfig:
     max_steps: int = option(0, "steps at most; 0 for no limit", at_least=0)
     precision: Literal["auto", "highest", "high", "medium"] = option(
         "auto",
-        "highest: float32; high: tf32; medium: bfloat16 products; auto: medium for a model with kernels on a GPU "
-        "(n-pcfg, l-pcfg, hmm: high), else highest",
+        "on a GPU, highest: float32; high: tf32; medium: bfloat16; on a CPU all are float32; auto: medium for a model "
+        "with kernels on a GPU (n-pcfg, l-pcfg, hmm: high), else highest",
     )
     log_every: int = option(50, "steps between lines of the log", at_least=1)
     checkpoint_steps: int = option(0, "steps between checkpoints besides those at evaluations; 0: none", at_least=0)
