@@ -289,6 +289,9 @@ def test_the_demonstration_names_bounds_alike() -> None:
     assert BOUNDS == DEMO_BOUNDS
 
 
+FILES = ["--gold", "gold", "--predicted", "short"]
+
+
 class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -308,6 +311,16 @@ class TestMistakes:
             ),
             (["RUN", "DATA", "--gold", "gold"], "evaluate: give either RUN and DATA or --predicted and --gold, not"),
             (["--gold", "gold"], "evaluate: --predicted and --gold go together; give both."),
+            *(
+                ([*FILES, *option], f"evaluate: {option[0]} is for RUN and DATA; leave it out with --predicted and")
+                for option in (
+                    ["--split", "valid"],
+                    ["--checkpoint", "last"],
+                    ["--fallback"],
+                    ["--max-tokens", "9"],
+                    ["--device", "cpu"],
+                )
+            ),
             (["--gold", "gold", "--with", "RUN"], "evaluate: --with names grammars that parse together with RUN; give"),
             (["RUN", "DATA", "--with", "no"], NO_RUN),
             (["RUN", "DATA", "--with", "CHAIN"], "evaluate: direct is a chain; this is for grammars, which have trees"),

@@ -106,13 +106,31 @@ class TestRun:
         run = make_run(folder / "seed-1", "direct", of="hmm", states=2, eos=1)
         summary = {"valid f1": {"mean": 20.0, "deviation": 1.5, "best": 21.0, "worst": 19.0, "num": 2}}
         (folder / "summary.json").write_text(json.dumps(summary))
+        seeds = [{"run": str(run), "finished": False, "perplexity": 12.5}]
         found = json.loads(command("info", str(folder), "--json").result)
-        assert found == {"directory": str(folder), "runs": [str(run)], "summary": summary}
+        assert found == {"directory": str(folder), "runs": [str(run)], "seeds": seeds, "summary": summary}
         rows = [line.split() for line in command("info", str(folder)).result.splitlines()]
         assert ["valid", "S-F1", "20.00", "1.50", "21.00", "19.00", "2"] in rows
         (folder / "summary.json").write_text("{")
         message = f"error: {folder}/summary.json: is damaged (no JSON); train again with --resume.\n"
         assert command("info", str(folder)) == (2, "", message)
+
+    def test_seeds_that_have_not_all_ended(self, command: Run, tmp_path: Path) -> None:
+        folder = tmp_path / "seeds"
+        best = {"step": 1200, "split": "valid", "perplexity": 101.5, "f1": 40.25}
+        for number, results in ((10, {}), (2, {"best": best}), (1, {"best": best, "finished": True})):
+            card = make_run(folder / f"seed-{number}", "direct", of="hmm", states=2, eos=1) / "card.json"
+            card.write_text(json.dumps({**json.loads(card.read_text()), "results": results}))
+        rows = [line.split() for line in command("info", str(folder)).result.splitlines()]
+        assert [row for row in rows if row and row[0].startswith("seed-")] == [
+            ["seed-1", "1,200", "101.50", "40.25", "yes"],
+            ["seed-2", "1,200", "101.50", "40.25", "no"],
+            ["seed-10", "-", "-", "-", "no"],
+        ]
+        assert "go on with rankspace train --resume." in " ".join(rows[-1])
+        found = json.loads(command("info", str(folder), "--json").result)
+        assert found["summary"] is None
+        assert [each["finished"] for each in found["seeds"]] == [True, False, False]
 
     def test_a_damaged_checkpoint_is_told(self, command: Run, tmp_path: Path) -> None:
         run = make_run(tmp_path / "run", "direct", of="hmm", states=2, eos=1)

@@ -35,6 +35,7 @@ BOUNDS = {
     "random": "random trees",
     "oracle": "binarised gold",
 }
+SPLIT = "test"
 TOO_LONG = "left out, longer than --max-length"
 
 
@@ -46,7 +47,7 @@ def evaluate(
             metavar="DATA", help="A folder that `data prepare` wrote, or synthetic[:N]; else as in training."
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = SPLIT,
     predicted: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Trees of any parser, one a line, in place of a run.")
     ] = None,
@@ -92,6 +93,16 @@ def evaluate(
     if others and (run is None or predicted is not None or gold is not None):
         raise RankspaceError("evaluate: --with names grammars that parse together with RUN; give RUN and DATA.")
     if predicted is not None or gold is not None:
+        of_runs = {
+            "--split": split != SPLIT,
+            "--checkpoint": checkpoint is not CheckpointName.best,
+            "--fallback": fallback,
+            "--max-tokens": max_tokens != MAX_TOKENS,
+            "--device": device is not DeviceName.auto,
+        }
+        given = [name for name, is_given in of_runs.items() if is_given]
+        if given and run is None:
+            raise RankspaceError(f"evaluate: {given[0]} is for RUN and DATA; leave it out with --predicted and --gold.")
         result = _of_files(run, predicted, gold, not unlabelled, not gold_unlabelled, preset, seed, max_length)
     elif run is None:
         raise RankspaceError("evaluate: there is nothing to evaluate; give RUN and DATA, or --predicted and --gold.")

@@ -35,18 +35,39 @@ def run_info(name: Path) -> dict[str, Any]:
 
 
 def seeds_info(path: Path) -> dict[str, Any]:
-    """The runs of a folder that `train --seeds` wrote, and the statistics of their figures."""
+    """The runs of a folder that `train --seeds` writes, how far each is, and the statistics of their figures, which
+    there are when all have ended."""
     import json
 
+    from rankspace.training import RunDirectory
     from rankspace.training.run_directory import CARD
     from rankspace.training.runs import SUMMARY
 
     try:
         summary = json.loads((path / SUMMARY).read_bytes())
+    except FileNotFoundError:
+        summary = None
     except ValueError:
         raise FormatError(f"{path / SUMMARY}: is damaged (no JSON); train again with --resume.") from None
-    runs = sorted(str(card.parent) for card in path.glob(f"*/{CARD}"))
-    return {"directory": str(path), "runs": runs, "summary": summary}
+    runs = sorted((card.parent for card in path.glob(f"*/{CARD}")), key=_by_seed)
+    cards = {str(run): RunDirectory.open(run).card.get("results", {}) for run in runs}
+    seeds = [
+        {"run": name, "finished": results.get("finished", False), **_best(results)} for name, results in cards.items()
+    ]
+    return {"directory": str(path), "runs": list(cards), "seeds": seeds, "summary": summary}
+
+
+def _by_seed(run: Path) -> tuple[int, str]:
+    from rankspace.training.run_directory import seed_of
+
+    seed = seed_of(run)
+    return (-1 if seed is None else seed, run.name)
+
+
+def _best(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of a run beside others: its best evaluation so far."""
+    best = results.get("best", {})
+    return {name: best[name] for name in ("step", "perplexity", "f1") if name in best}
 
 
 def shipped_info() -> list[dict[str, Any]]:
@@ -62,10 +83,11 @@ def shipped_info() -> list[dict[str, Any]]:
 
 
 def has_seeds(path: Path) -> bool:
-    from rankspace.training.run_directory import CARD
+    """Whether a folder has several runs, ended or not."""
+    from rankspace.training.run_directory import CARD, begun_seeds
     from rankspace.training.runs import SUMMARY
 
-    return (path / SUMMARY).is_file() and not (path / CARD).exists()
+    return not (path / CARD).exists() and ((path / SUMMARY).is_file() or bool(begun_seeds(path)))
 
 
 def _has(run: Any, name: str) -> bool:
@@ -160,7 +182,21 @@ def _evaluation(name: str, record: Mapping[str, Any]) -> list[str]:
 
 
 def show_seeds(result: Mapping[str, Any]) -> None:
-    print_pairs([("folder", result["directory"]), ("runs", " ".join(result["runs"]) or "none")])
+    print_pairs([("folder", result["directory"])])
+    rows = [
+        [
+            Path(each["run"]).name,
+            f"{each['step']:,}" if "step" in each else "-",
+            *(_figure(each.get(name)) for name in ("perplexity", "f1")),
+            _value(each["finished"]),
+        ]
+        for each in result["seeds"]
+    ]
+    print_table(["run", "best step", "perplexity", "S-F1", "finished"], rows)
+    if result["summary"] is None:
+        print_line("")
+        print_line("mean and deviation are made when all runs have ended; go on with rankspace train --resume.")
+        return
     figures = ("mean", "deviation", "best", "worst")
     rows = [
         [name.replace("f1", "S-F1"), *(_figure(each.get(key)) for key in figures), str(each.get("num", "-"))]
