@@ -10,14 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankspace.inference.chain.exact_product import exact_log_product
 from rankspace.inference.chain.forward import Recursion, run_forward
 from rankspace.inference.chain.log_space import LogRecursion, backward_table, forward_table, log_product
 from rankspace.inference.chain.log_z import log_z
 from rankspace.inference.chain.paths import Draw, best, max_product
 from rankspace.inference.exponentials import product_of_exponentials
 from rankspace.inference.links import DenseLink, FactoredLink, Link
-from rankspace.inference.logarithms import log_matrix_product, log_sum_exp
+from rankspace.inference.logarithms import exact_log_product, log_matrix_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 
 EXACT = {"rtol": 1e-10, "atol": 1e-12}

@@ -13,13 +13,12 @@ from torch import Tensor
 
 import segmentations
 from rankspace.inference.chain import semi_markov, semi_markov_backward
-from rankspace.inference.chain.exact_product import exact_log_product
 from rankspace.inference.chain.paths import best
 from rankspace.inference.chain.segments import trace
 from rankspace.inference.chain.semi_markov import SemiMarkov
 from rankspace.inference.chain.semi_markov_log import LogSemiMarkov, chart_of, log_z_in_log_space, prefixes, steps
 from rankspace.inference.links import DenseLink, FactoredLink
-from rankspace.inference.logarithms import log_sum_exp
+from rankspace.inference.logarithms import exact_log_product, log_sum_exp
 from rankspace.inference.ragged import ragged
 
 SENTENCES = [[0, 1, 3, 2, 0], [1], [], [2, 2, 1, 0], [3, 0]]

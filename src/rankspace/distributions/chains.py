@@ -13,12 +13,12 @@ from rankspace.distributions.contract import Batch
 from rankspace.distributions.memory import within_memory
 from rankspace.distributions.parameters import is_integral, nan_error
 from rankspace.errors import RankspaceError, ShapeError
-from rankspace.inference.chain.exact_product import CHUNK, exact_log_product
 from rankspace.inference.chain.incremental import Stepper
 from rankspace.inference.chain.log_space import LogRecursion, forward_table
 from rankspace.inference.chain.messages import Messages, at_the_end, filtered, largest_at_the_end, surprisals
 from rankspace.inference.chain.paths import Choose, Draw, Trace, best, log_weight, max_product, trace
 from rankspace.inference.chain.prior import Generated, generate, log_mass_without
+from rankspace.inference.logarithms import CHUNK, exact_log_product
 
 __all__ = ["ChainDistribution", "Lengths", "Observed", "no_viterbi", "padded_rows", "word_vectors"]
 

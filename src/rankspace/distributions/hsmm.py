@@ -13,8 +13,6 @@ from rankspace.distributions.chains import ChainDistribution, Lengths, Observed,
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
 from rankspace.distributions.memory import within_memory
 from rankspace.errors import RankspaceError
-from rankspace.inference.chain.exact_product import exact_log_product
-from rankspace.inference.chain.log_space import LogProduct
 from rankspace.inference.chain.messages import Messages, at_the_end, largest_at_the_end
 from rankspace.inference.chain.paths import Choose, Draw, best, max_product
 from rankspace.inference.chain.segment_messages import SegmentMessages
@@ -24,6 +22,7 @@ from rankspace.inference.chain.semi_markov import SemiMarkov
 from rankspace.inference.chain.semi_markov_backward import log_z, log_z_slopes
 from rankspace.inference.chain.semi_markov_log import LogChart, LogSemiMarkov, chart_of, log_z_in_log_space, steps
 from rankspace.inference.links import DenseLink, Precision
+from rankspace.inference.logarithms import LogProduct, exact_log_product
 
 
 class HSMM(ChainDistribution):

@@ -13,10 +13,9 @@ from rankspace.distributions.chains import ChainDistribution, Lengths, Observed,
 from rankspace.distributions.contract import Backend, Batch, Order, Parameters
 from rankspace.distributions.hmm import HMM
 from rankspace.distributions.memory import within_memory
-from rankspace.inference.chain.exact_product import exact_log_product
 from rankspace.inference.chain.forward import Recursion
 from rankspace.inference.chain.incremental import Stepper
-from rankspace.inference.chain.log_space import LogProduct, LogRecursion, forward_table
+from rankspace.inference.chain.log_space import LogRecursion, forward_table
 from rankspace.inference.chain.messages import Messages, at_the_end, filtered, largest_at_the_end
 from rankspace.inference.chain.paths import (
     Choose,
@@ -32,7 +31,7 @@ from rankspace.inference.chain.paths import (
 from rankspace.inference.chain.prior import Generated
 from rankspace.inference.exponentials import product_of_exponentials
 from rankspace.inference.links import DenseLink, FactoredLink, Link, Precision
-from rankspace.inference.logarithms import log_matrix_product, log_sum_exp
+from rankspace.inference.logarithms import LogProduct, exact_log_product, log_matrix_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 from rankspace.lowrank.planner import Plan, plan
 

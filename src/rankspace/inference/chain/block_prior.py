@@ -8,11 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankspace.inference.chain.block_layout import Blocks
-from rankspace.inference.chain.exact_product import CHUNK, exact_log_product
 from rankspace.inference.chain.incremental import Stepper
-from rankspace.inference.chain.log_space import LogMap
 from rankspace.inference.chain.paths import Draw
-from rankspace.inference.logarithms import log_sum_exp
+from rankspace.inference.logarithms import CHUNK, LogMap, exact_log_product, log_sum_exp
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.chain.exact_product import exact_log_product
-from rankspace.inference.chain.log_space import LogMap, through
+from rankspace.inference.chain.log_space import through
 from rankspace.inference.chain.paths import Draw
-from rankspace.inference.logarithms import log_sum_exp
+from rankspace.inference.logarithms import LogMap, exact_log_product, log_sum_exp
 
 
 @dataclass(frozen=True)

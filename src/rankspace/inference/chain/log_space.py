@@ -12,14 +12,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rankspace.inference.logarithms import log_sum_exp
+from rankspace.inference.logarithms import LogMap, LogProduct, log_sum_exp
 from rankspace.inference.ragged import Ragged
 
 NUMBERS_KEPT = 2**16  # of one table; what is larger is made again in the backward pass
 NUMBERS_TOGETHER = 2**22
-
-LogMap = Callable[[Tensor], Tensor]  # [row, in] -> [row, out]
-LogProduct = Callable[[Tensor], LogMap]  # from a matrix [out, in]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankspace.inference.chain.exact_product import exact_log_product
 from rankspace.inference.chain.log_space import LogRecursion, backward_table, forward_table
-from rankspace.inference.logarithms import log_sum_exp
+from rankspace.inference.logarithms import exact_log_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 
 

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.chain.exact_product import CHUNK
-from rankspace.inference.chain.log_space import LogMap, LogProduct, LogRecursion
+from rankspace.inference.chain.log_space import LogRecursion
+from rankspace.inference.logarithms import CHUNK, LogMap, LogProduct
 
 Choose = Callable[[Tensor], Tensor]  # log-weights [..., choice] -> [...]
 

@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankspace.inference.chain.exact_product import exact_log_product
-from rankspace.inference.chain.log_space import LogProduct, through
+from rankspace.inference.chain.log_space import through
 from rankspace.inference.chain.messages import Messages, at_the_end
 from rankspace.inference.chain.semi_markov_log import LogChart, LogSemiMarkov, Prefixes, Step, chart_of, prefixes, steps
-from rankspace.inference.logarithms import log_sum_exp
+from rankspace.inference.logarithms import LogProduct, exact_log_product, log_sum_exp
 
 
 @dataclass(frozen=True)

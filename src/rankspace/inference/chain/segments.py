@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankspace.inference.chain.log_space import LogProduct, through
+from rankspace.inference.chain.log_space import through
 from rankspace.inference.chain.paths import Choose
 from rankspace.inference.chain.semi_markov_log import LogChart, LogSemiMarkov
+from rankspace.inference.logarithms import LogProduct
 
 
 class Segmentation(NamedTuple):

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.inference.chain.log_space import LogProduct, LogRecursion, log_product, through
-from rankspace.inference.logarithms import log_sum_exp
+from rankspace.inference.chain.log_space import LogRecursion, log_product, through
+from rankspace.inference.logarithms import LogProduct, log_sum_exp
 
 LogSum = Callable[[Tensor, int], Tensor]  # over one axis
 
