@@ -73,10 +73,25 @@ class TestSurprisal:
         assert [each["base"] for each in found] == [base] * len(found)
         assert all(-sum(each["surprisal"]) == pytest.approx(each["log_prob"]) for each in found if each["words"])
 
-    def test_a_grammar_has_none(self, command: Run, grammar: str) -> None:
-        ran = command("score", grammar, "--surprisal", given=TEXT)
-        message = "surprisal: direct is a tree; this is for chains, which read word by word."
-        assert ran == (2, "", f"error: {message}\n")
+    def test_of_a_grammar(self, command: Run, grammar: str) -> None:
+        """The end counts, though a grammar has no word for it; sentences of one word are impossible there."""
+        lines = command("score", grammar, "--surprisal", given=TEXT).result.splitlines()
+        columns, *rows = [line.split("\t") for line in lines]
+        assert columns == ["sentence", "place", "word", "seen", "surprisal"]
+        assert [row[:4] for row in rows[4:9]] == [
+            ["1", "5", "cat", "<unk>"],
+            ["1", "6", "<eos>", "<eos>"],
+            [""],
+            ["3", "1", "dog", "dog"],
+            ["3", "2", "<eos>", "<eos>"],
+        ]
+        assert rows[8][4] == "inf"
+        trained = rankspace.load(grammar)
+        assert [float(row[4]) for row in rows[:6]] == pytest.approx(trained.surprisal(SENTENCES[:1])[0], abs=1e-5)
+        ran = command("score", grammar, "--surprisal", "--json", given=TEXT)
+        found = json.loads(ran.out.splitlines()[0])
+        assert found["seen"][4:] == ["<unk>", "<eos>"]
+        assert found["log_prob"] == pytest.approx(trained.log_prob(SENTENCES[:1])[0], rel=1e-5)
 
 
 def test_words_of_a_treebank(command: Run, chain: str) -> None:

@@ -10,7 +10,7 @@ from distributions.test_forbidden import CLASSES, LENGTHS, WORDS, made, tables_o
 from rankspace.distributions import HMM, HSMM, LHMM, LPCFG, PCFG, BlockHMM, RankSpaceHMM, RankSpacePCFG
 
 CHAINS = ("filter", "surprisal", "next_word", "state_marginals")
-TREES = ("span_marginals",)
+TREES = ("span_marginals", "log_prefix", "surprisal", "next_word")
 
 
 def autocast() -> torch.autocast:

@@ -124,6 +124,8 @@ def test_queries_of_trees(name: str) -> None:
     for query in (
         lambda tree, given: tree.span_marginals(given, LENGTHS),
         lambda tree, given: tree.labelled_marginals(given, LENGTHS),
+        lambda tree, given: tree.surprisal(given, LENGTHS, end=True),
+        lambda tree, given: tree.next_word(given, LENGTHS),
     ):
         torch.testing.assert_close(query(gpu, words).cpu(), query(cpu, WORDS), rtol=1e-9, atol=1e-9)
     for labelled in (False, True):

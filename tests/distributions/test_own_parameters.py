@@ -189,6 +189,16 @@ def test_marginals(case: Case, backend: str) -> None:
         case.same(labels[b, : n + 1, : n + 1], one.labelled_marginals(words)[0])
 
 
+def test_prefixes(case: Case) -> None:
+    both = case.together()
+    prefixes, surprisal = both.log_prefix(WORDS, LENGTHS), both.surprisal(WORDS, LENGTHS)
+    case.same(both.next_word(WORDS, LENGTHS), each(lambda b, words: case.alone(b).next_word(words)))
+    for b, n in enumerate(LENGTHS):
+        one, words = case.alone(b), words_of(b)
+        case.same(prefixes[b, : n + 1], one.log_prefix(words)[0])
+        case.same(surprisal[b, :n], one.surprisal(words)[0])
+
+
 def test_decoding(case: Case) -> None:
     both = case.together()
     query = "viterbi" if case.kind is SimplePCFG else "viterbi_joint"

@@ -109,6 +109,7 @@ def test_queries_of_sentences_with_their_own_parameters(per_sentence: PerSentenc
     spans, labels = both.span_marginals(WORDS, LENGTHS), both.labelled_marginals(WORDS, LENGTHS)
     best, entropy = both.viterbi(WORDS, LENGTHS), both.posterior_entropy(WORDS, LENGTHS)
     samples = both.sample_posterior(WORDS, LENGTHS, num=3, generator=torch.Generator().manual_seed(0))
+    prefixes, following = both.log_prefix(WORDS, LENGTHS), both.next_word(WORDS, LENGTHS)
     plain = PCFG(**leaves, backend="autograd").labelled_marginals(WORDS, LENGTHS)
     torch.testing.assert_close(labels, plain, **EXACT)
     for b, length in enumerate(LENGTHS):
@@ -116,6 +117,8 @@ def test_queries_of_sentences_with_their_own_parameters(per_sentence: PerSentenc
         n = length + 1
         torch.testing.assert_close(spans[b, :n, :n], one.span_marginals(words)[0], **EXACT)
         torch.testing.assert_close(labels[b, :n, :n], one.labelled_marginals(words)[0], **EXACT)
+        torch.testing.assert_close(prefixes[b, :n], one.log_prefix(words)[0], **EXACT)
+        torch.testing.assert_close(following[b], one.next_word(words)[0], **EXACT)
         alone = one.viterbi(words)
         assert (best.trees[b], best.log_prob[b].item()) == (alone.trees[0], pytest.approx(alone.log_prob.item()))
         assert entropy[b].item() == pytest.approx(one.posterior_entropy(words).item(), abs=1e-12)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from distributions.prefix_suite import PrefixSuite
 from distributions.tree_enumeration import Derivations, TreeModel, derivations
 from rankspace import Tree
 
@@ -59,7 +60,7 @@ def check_frequencies(counts: Counter[Any], probabilities: dict[Any, float], num
     assert statistic < freedom + 4 * math.sqrt(2 * max(1, freedom))  # four standard deviations; the seed is fixed
 
 
-class TreeSuite:
+class TreeSuite(PrefixSuite):
     """Set `model`; classes that inherit are run as they stand."""
 
     model: ClassVar[TreeModel]

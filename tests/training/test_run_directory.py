@@ -14,7 +14,7 @@ import rankspace
 from rankspace.data import Vocabulary
 from rankspace.errors import FormatError, RankspaceError
 from rankspace.models import create
-from rankspace.training import Config, RunDirectory
+from rankspace.training import Config, RunDirectory, Trained
 from rankspace.training.checkpoints import Checkpoint, read_checkpoint
 from rankspace.training.config import config_text
 
@@ -318,11 +318,12 @@ class TestTrained:
             expected = [trained.model.log_prob(*trained.encode([words])).item() for words in sentences]
             assert trained.log_prob(sentences) == pytest.approx(expected, abs=1e-5)  # other shapes, other rounding
 
-    def test_surprisal_sums_to_log_prob(self, chain: Any) -> None:
+    def test_surprisal_sums_to_log_prob(self, tree: Any, chain: Any) -> None:
         sentences = [["the", "dog", "sleeps"], ["the"], []]
-        found = chain.surprisal(sentences)
-        assert [len(row) for row in found] == [4, 2, 1]
-        assert [-sum(row) for row in found] == pytest.approx(chain.log_prob(sentences), abs=1e-5)
+        for trained in (tree, chain):
+            found = trained.surprisal(sentences)
+            assert [len(row) for row in found] == [4, 2, 1]
+            assert [-sum(row) for row in found] == pytest.approx(trained.log_prob(sentences), abs=1e-5)
 
     def test_samples_depend_on_the_seed_alone(self, tree: Any, chain: Any) -> None:
         for trained in (tree, chain):
@@ -339,9 +340,15 @@ class TestTrained:
         with pytest.raises(RankspaceError) as raised:
             chain.parse([["the", "dog"]])
         assert str(raised.value) == "parse: rank-hmm is a chain; this is for grammars, which have trees."
+
+    def test_a_compound_grammar_has_no_surprisal(self, tree: Any) -> None:
+        compound = Trained(create("c-pcfg", vocabulary=len(WORDS), nonterminals=2, preterminals=3), tree.vocabulary, {})
         with pytest.raises(RankspaceError) as raised:
-            tree.surprisal([["the", "dog"]])
-        assert str(raised.value) == "surprisal: rank-pcfg is a tree; this is for chains, which read word by word."
+            compound.surprisal([["the", "dog"]])
+        assert str(raised.value) == (
+            "surprisal: c-pcfg makes a grammar for each sentence from all of its words, so no word has a probability "
+            "given those before it alone; take a grammar that is not compound, or a chain."
+        )
 
 
 def test_a_checkpoint_keeps_bits(tmp_path: Path) -> None:

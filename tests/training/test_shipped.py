@@ -48,6 +48,13 @@ def test_the_chain_reads_word_by_word() -> None:
     assert [-sum(row) for row in rows] == pytest.approx(hmm.log_prob(SENTENCES), rel=1e-5)  # sums of float32
 
 
+def test_the_grammar_reads_word_by_word() -> None:
+    grammar = rankspace.load("craft-small")
+    rows = grammar.surprisal(SENTENCES)
+    assert [len(row) for row in rows] == [len(words) + 1 for words in SENTENCES]
+    assert [-sum(row) for row in rows] == pytest.approx(grammar.log_prob(SENTENCES), rel=1e-5)
+
+
 def test_they_are_small_and_hold_no_more_than_they_need() -> None:
     for name in KINDS:
         assert sum(file.stat().st_size for file in files(FOLDER / name)) < 4_000_000

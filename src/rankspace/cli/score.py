@@ -25,7 +25,6 @@ from rankspace.cli.run_options import (
     counting,
     load_run,
     notify,
-    require_kind,
 )
 from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks, read_through
 from rankspace.errors import RankspaceError
@@ -38,7 +37,7 @@ def score(
     files: Files = None,
     model: ModelOption = None,
     surprisal: Annotated[
-        bool, typer.Option("--surprisal", help="A line for each word: - log p(word | words before it); for HMMs.")
+        bool, typer.Option("--surprisal", help="A line for each word: - log p(word | words before it).")
     ] = False,
     base: Annotated[str, typer.Option(help="Of logarithms: e (nats), 2 (bits) or 10.")] = "e",
     trees: Trees = False,
@@ -55,19 +54,19 @@ def score(
     Impossible sentences have -inf; an empty line stays an empty line and is not scored.
 
     With --surprisal the first line names the columns; then a line has the number of the sentence, the place of the word
-    in it, the word, the word as it is seen, and its surprisal.
+    in it, the word, the word as it is seen, and its surprisal. The last of a sentence is that of its end.
 
     Examples:
 
     rankspace score my-run text.txt > scores.tsv
 
-    echo "the horse raced past the barn fell" | rankspace score my-hmm --surprisal --base 2
+    echo "the horse raced past the barn fell" | rankspace score my-run --surprisal --base 2
     """
     unit = _unit(base)
     run, files = chosen_run("score", run, model, files)
     trained = load_run("score", run, checkpoint, device, fallback, quiet)
     if surprisal:
-        require_kind("surprisal", trained, "chain")
+        trained.check_surprisal()
     trained.max_tokens = max_tokens
     totals = Totals(trained)
     num_read = 0
@@ -166,7 +165,9 @@ def _print(trained: Any, place: int, entry: dict[str, Any], unit: float) -> None
 
 
 def _seen(trained: Any, words: Sequence[str]) -> list[str]:
-    """The words as the model reads them, <eos> included."""
+    """The words as the model reads them, <eos> included; of a grammar, too, where the end is no word."""
+    from rankspace.data.vocabulary import END
+
     numbers, lengths = trained.encode([words])
     seen: list[str] = trained.vocabulary.decode(numbers[0, : lengths[0]].tolist())
-    return seen
+    return [*seen, END] if trained.kind == "tree" else seen

@@ -21,11 +21,13 @@ from rankspace.inference.dense_tree.groups import BUDGET
 from rankspace.inference.dense_tree.inside import Chart
 from rankspace.inference.dense_tree.log_space import LogChart, LogWeights, Offsets, log_inside, out_of_range
 from rankspace.inference.dense_tree.partition import log_partition, posterior, scaled_chart
+from rankspace.inference.dense_tree.prefixes import left_to_right
 from rankspace.inference.dense_tree.prior import branch, length_probabilities
 from rankspace.inference.dense_tree.slopes import slopes
 from rankspace.inference.dense_tree.traces import best_way, drawn, trace
 from rankspace.inference.dense_tree.weights import DenseWeights
 from rankspace.inference.differentiation import depending_on
+from rankspace.inference.left_corners import LeftToRight
 from rankspace.inference.tree.nodes import Nodes, Spans
 
 
@@ -166,6 +168,10 @@ class DenseTreeDistribution(OwnParameters):
         chart = log_inside(weights, batch.layout, best=True)
         nodes = trace(weights, chart, batch.layout, 1, best_way)
         return nodes, batch.layout.in_callers_order(chart.log_z)
+
+    def _left_to_right(self, batch: Batch) -> LeftToRight:
+        wide = {name: value.detach().double() for name, value in self.parameters.items()}
+        return left_to_right(self._log_weights(wide, batch), batch.layout)
 
     def _branch(self, symbols: Int[Tensor, "node"], generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         rule, head = self._rules()

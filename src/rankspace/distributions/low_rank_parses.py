@@ -16,6 +16,7 @@ from rankspace.distributions.own_parameters import OWN, OwnParameters
 from rankspace.distributions.parses import WEIGHTS, LabelVisitor
 from rankspace.errors import RankspaceError
 from rankspace.inference.backends import runs_triton
+from rankspace.inference.left_corners import LeftToRight
 from rankspace.inference.logarithms import maximum
 from rankspace.inference.tree.choosing import Choose, best, drawn
 from rankspace.inference.tree.descent import ChartLogs, Descent
@@ -27,6 +28,7 @@ from rankspace.inference.tree.linear_inputs import linear_inputs, support_of, wo
 from rankspace.inference.tree.log_space import LogInputs, log_chart, log_lengths
 from rankspace.inference.tree.nodes import Nodes, Spans
 from rankspace.inference.tree.posteriors import slopes_along, state_posteriors, state_posteriors_in_log_space
+from rankspace.inference.tree.prefixes import left_to_right
 from rankspace.inference.tree.raised import raised_log_z
 from rankspace.inference.tree.range_check import lost_sentences
 
@@ -255,6 +257,10 @@ class LowRankTreeDistribution(OwnParameters):
         descent = self._descend(logs, ranks, ChartLogs.of_logs(chart, layout), batch, best)
         nodes = descent.trees(chart.log_z > -torch.inf, 1)
         return nodes, layout.in_callers_order(chart.log_z)
+
+    def _left_to_right(self, batch: Batch) -> LeftToRight:
+        inputs = self._log_inputs(self.detach().parameters, batch).map(Tensor.double)
+        return left_to_right(inputs, batch.layout, self._distinct(batch)[1])
 
     def _descend(self, logs: LogInputs, ranks: LogInputs, chart: ChartLogs, batch: Batch, choose: Choose) -> Descent:
         return Descent(chart, logs, self._distinct(batch)[1], ranks, choose)

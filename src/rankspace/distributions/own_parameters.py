@@ -3,17 +3,19 @@
 from collections.abc import Mapping, Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from rankspace.distributions.contract import Batch
 from rankspace.distributions.parameters import Axes
-from rankspace.distributions.parses import PriorSample, TreeDistribution
+from rankspace.distributions.parses import PriorSample
+from rankspace.distributions.prefixes import PrefixDistribution, Prefixes
 from rankspace.errors import RankspaceError, ShapeError
 
 OWN = "own_parameters"  # in Batch.extras: which of the per-sentence parameters belong to each sentence
 
 
-class OwnParameters(TreeDistribution):
+class OwnParameters(PrefixDistribution):
     """Any parameter may have a leading axis `batch`: then every sentence has its own, and as many sentences must be
     asked about as there are. Gradients, counts and samples are those of each."""
 
@@ -45,6 +47,28 @@ class OwnParameters(TreeDistribution):
         own = torch.arange(len(words), device=self.device)
         return super()._batch(words, lengths, {**(extras or {}), OWN: own})
 
+    def _of_sentence(self, sentence: int) -> "OwnParameters":
+        """The distribution of one of the sentences."""
+        own = {label: value[sentence] if self._own(label) else value for label, value in self.parameters.items()}
+        return self.with_parameters(own)
+
+    def _prefixes(self, batch: Batch) -> Prefixes:
+        if self.num_sentences is None:
+            return super()._prefixes(batch)
+        make, size = torch.zeros, (len(batch.words), batch.words.shape[1] + 1)
+        found = Prefixes(*(make(*axes, dtype=torch.float64, device=self.device) for axes in (size, size[:1])))
+        for b, length in enumerate(batch.lengths):
+            alone = self._of_sentence(b)._prefixes(_one(batch, b))
+            found.log_prefix[b, : length + 1], found.log_z[b] = alone.log_prefix[0, : length + 1], alone.log_z[0]
+        return found
+
+    def _next_words(self, batch: Batch) -> Float[Tensor, "batch vocab"]:
+        if self.num_sentences is None:
+            return super()._next_words(batch)
+        none = torch.zeros(0, self.vocabulary, dtype=torch.float64, device=self.device)
+        each = (self._of_sentence(b)._next_words(_one(batch, b)) for b in range(self.num_sentences))
+        return torch.cat([none, *each])
+
     def sample(self, num: int, max_length: int, generator: torch.Generator | None = None) -> PriorSample:
         if self.num_sentences is not None:
             raise RankspaceError(
@@ -52,3 +76,8 @@ class OwnParameters(TreeDistribution):
                 f"distribution of one sentence's parameters and sample from that."
             )
         return super().sample(num, max_length, generator)
+
+
+def _one(batch: Batch, sentence: int) -> Batch:
+    """A sentence on its own, as a distribution without parameters of each sentence takes it."""
+    return Batch(batch.words[sentence : sentence + 1], batch.lengths[sentence : sentence + 1], {})

@@ -184,18 +184,28 @@ class Trained:
         return results
 
     def surprisal(self, sentences: Sequence[Words]) -> list[list[float]]:
-        """- log p(word | words before it) of each word, in nats; the last is that of <eos>, where the model has it.
+        """- log p(word | words before it) of each word, in nats; the last is that of <eos>, where the model has it, and
+        of a grammar that of the end. They sum to minus the log-probability of the sentence.
 
-        Raises RankspaceError for a grammar.
+        Raises RankspaceError for a compound grammar, which is made for each sentence from all of its words.
         """
-        self._only("surprisal", "chain")
+        self.check_surprisal()
         results: list[list[float]] = [[] for _ in sentences]
         for part, posed in self.posed(sentences):
             query: Any = posed.distribution
-            rows = query.surprisal(posed.words, posed.lengths).tolist()
+            has_end = {"end": True} if self.kind == "tree" else {}
+            rows = query.surprisal(posed.words, posed.lengths, **has_end).tolist()
             for place, row, length in zip(part.places, rows, part.lengths, strict=True):
-                results[place] = row[:length]
+                results[place] = row[: length + len(has_end)]
         return results
+
+    def check_surprisal(self) -> None:
+        """Raises RankspaceError for a model that knows no p(word | words before it)."""
+        if self.model.BOUND:
+            raise RankspaceError(
+                f"surprisal: {self.model.NAME} makes a grammar for each sentence from all of its words, so no word has "
+                f"a probability given those before it alone; take a grammar that is not compound, or a chain."
+            )
 
     def sample(self, num: int, max_length: int = 40, seed: int = 0) -> list[Sample]:
         """`num` sentences drawn from the model, the same for the same seed on the same device."""

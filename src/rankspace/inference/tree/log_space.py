@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rankspace.inference.logarithms import log_matrix_product, log_sum_exp
+from rankspace.inference.logarithms import exact_log_product, log_matrix_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 from rankspace.inference.tree.pairs import inside_pairs
 
@@ -128,12 +128,17 @@ def log_product(
     total: Total,
     place: Int[Tensor, "_"] | None = None,
 ) -> Float[Tensor, "row out"]:
-    """log(exp(rows) exp(matrix)^T), a few rows at a time. Of a stack of matrices each row meets that at its `place`."""
+    """log(exp(rows) exp(matrix)^T), a few rows at a time. Of a stack of matrices each row meets that at its `place`.
+
+    Sums in float64 of which no derivative is wanted are matrix products, as exact as these.
+    """
     place = None if matrix.dim() == 2 else place
+    keep_little = torch.is_grad_enabled() and (rows.requires_grad or matrix.requires_grad)
+    if total is log_sum_exp and place is None and matrix.dtype == torch.float64 and not keep_little:
+        return exact_log_product(matrix)(rows)
     size = max(1, NUMBERS_TOGETHER // max(1, matrix.shape[-2] * matrix.shape[-1]))
     if len(rows) <= size:
         return _product(rows, matrix, total, place)
-    keep_little = torch.is_grad_enabled() and (rows.requires_grad or matrix.requires_grad)
     parts = []
     for start in range(0, len(rows), size):
         some = slice(start, start + size)
