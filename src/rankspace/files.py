@@ -66,6 +66,33 @@ def whole_directory(path: str | os.PathLike[str], replace: bool = False) -> Iter
         shutil.rmtree(old, ignore_errors=True)
 
 
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Within, no other process has the folder held. That ends with the block, and with the process, however it ends.
+
+    Raises FormatError where another has it. Nothing is held where the system or the file system knows no such locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise FormatError(
+            f"{folder}: another process is writing to it; wait for its end, or choose another name."
+        ) from None
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
 def check_place(path: Path) -> None:
     """Raises FormatError where there is no folder to write a file or a folder into, before the work is done."""
     check_way(path)

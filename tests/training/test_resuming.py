@@ -1,5 +1,7 @@
 """A run that was stopped, however, ends with the same bits as one that was not."""
 
+import errno
+import fcntl
 import json
 import os
 import random
@@ -15,6 +17,7 @@ import pytest
 import torch
 
 from rankspace.errors import FormatError, RankspaceError
+from rankspace.files import held
 from rankspace.training import Config, InterruptionError, RunDirectory, train
 from rankspace.training.config import config_text
 from rankspace.training.em import EMStep
@@ -176,6 +179,36 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert step >= 10
     assert "stopping after this step; a second signal ends the run at once, without saving" in text.splitlines()
     assert text.splitlines()[-1] == f"stopped at step {step}; go on with: rankspace train --resume --output {path}"
+
+
+def test_two_processes_at_one_run(tmp_path: Path) -> None:
+    """The second is refused and changes nothing; a kill of the first lets go of the folder."""
+    path = tmp_path / "run"
+    arguments = command(path, "--resume", "--set", "run.epochs=1000")
+    first = subprocess.Popen(arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    assert first.stderr is not None
+    while "step 10 " not in first.stderr.readline():
+        assert first.poll() is None
+    second = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True)
+    message = f"error: {path}: another process is writing to it; wait for its end, or choose another name.\n"
+    assert (second.returncode, second.stdout, second.stderr) == (2, "", message)
+    assert first.poll() is None
+    first.kill()
+    assert first.wait() == -signal.SIGKILL
+    first.stderr.close()
+    steps = [record["step"] for record in RunDirectory.open(path).metrics() if "loss" in record]
+    assert steps == list(range(5, 5 * len(steps) + 1, 5))
+    with held(path), pytest.raises(FormatError, match="another process is writing to it"), held(path):
+        pass
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    outcome = train(config(CHAIN, run__max_steps=2), tmp_path / "run", device="cpu", data=data())
+    assert outcome.results["steps"] == 2
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

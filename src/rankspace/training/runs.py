@@ -5,7 +5,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from rankspace.data.corpus import Corpus
 from rankspace.data.prepared import PreparedData
 from rankspace.data.vocabulary import Vocabulary
 from rankspace.errors import RankspaceError, WritingError
-from rankspace.files import whole_file
+from rankspace.files import held, whole_file
 from rankspace.inference.links import Precision
 from rankspace.models import Model, create, describe
 from rankspace.training.beforehand import Plan, plan_of_seeds, resumed_config
@@ -87,12 +87,21 @@ def train(
     config = config.changed({"data.source": source_name(config.data.source)})
     check_tracker(config.run.track)
     found = data if data is not None else load_data(config.data.source)
-    trainer = (_resume if goes_on else _begin)(config, path, found, processes, shown)
-    try:
-        return _run(trainer, path, found, deadline)
-    finally:
-        shown.end()
-        trainer.keeper.close()
+    with ExitStack() as stack:
+
+        def hold() -> None:
+            stack.enter_context(held(path))
+
+        if goes_on:
+            processes.by_first(hold)
+        trainer = (_resume if goes_on else _begin)(config, path, found, processes, shown)
+        if not goes_on:
+            processes.by_first(hold)
+        try:
+            return _run(trainer, path, found, deadline)
+        finally:
+            shown.end()
+            trainer.keeper.close()
 
 
 def train_seeds(
