@@ -49,8 +49,11 @@ def test_json_lines(command: Run, chain: str) -> None:
 
 
 class TestSurprisal:
-    def test_a_line_for_each_word(self, command: Run, chain: str) -> None:
-        lines = command("score", chain, "--surprisal", given=TEXT).result.splitlines()
+    @pytest.mark.parametrize("kind", ["chain", "grammar"])
+    def test_a_line_for_each_word(self, command: Run, chain: str, grammar: str, kind: str) -> None:
+        """The end counts, also where it is no word of the model, as with grammars."""
+        model = chain if kind == "chain" else grammar
+        lines = command("score", model, "--surprisal", given=TEXT).result.splitlines()
         columns, *rows = [line.split("\t") for line in lines]
         assert columns == ["sentence", "place", "word", "seen", "surprisal"]
         assert [row[:4] for row in rows[4:9]] == [
@@ -60,38 +63,31 @@ class TestSurprisal:
             ["3", "1", "dog", "dog"],
             ["3", "2", "<eos>", "<eos>"],
         ]
-        found = rankspace.load(chain).surprisal(SENTENCES[:1])[0]
+        found = rankspace.load(model).surprisal(SENTENCES[:1])[0]
         assert [float(row[4]) for row in rows[:6]] == pytest.approx(found, abs=1e-5)
-        assert [row[4] for row in rows if row[0] == "4"][1:] == ["inf", "inf"]
+        if kind == "chain":
+            assert [row[4] for row in rows if row[0] == "4"][1:] == ["inf", "inf"]
+        else:  # no sentence of a grammar has one word
+            assert rows[8][4] == "inf"
 
     @pytest.mark.parametrize("base", ["2", "e", "10"])
-    def test_json(self, command: Run, runs: Path, base: str) -> None:
-        ran = command("score", str(runs / "rank-hmm"), "--surprisal", "--json", "--base", base, given=TEXT)
+    @pytest.mark.parametrize("kind", ["rank-hmm", "grammar"])
+    def test_json(self, command: Run, runs: Path, base: str, kind: str) -> None:
+        ran = command("score", str(runs / kind), "--surprisal", "--json", "--base", base, given=TEXT)
         found = [json.loads(line) for line in ran.out.splitlines()]
         assert found[0]["seen"] == ["the", "dog", "sees", "the", "<unk>", "<eos>"]
         assert found[1] == {"number": 2, "words": [], "base": base, "log_prob": None, "seen": [], "surprisal": []}
         assert [each["base"] for each in found] == [base] * len(found)
-        assert all(-sum(each["surprisal"]) == pytest.approx(each["log_prob"]) for each in found if each["words"])
+        sums = [(-sum(map(float, each["surprisal"])), float(each["log_prob"])) for each in found if each["words"]]
+        assert all(one == pytest.approx(other) for one, other in sums)
 
-    def test_of_a_grammar(self, command: Run, grammar: str) -> None:
-        """The end counts, though a grammar has no word for it; sentences of one word are impossible there."""
-        lines = command("score", grammar, "--surprisal", given=TEXT).result.splitlines()
-        columns, *rows = [line.split("\t") for line in lines]
-        assert columns == ["sentence", "place", "word", "seen", "surprisal"]
-        assert [row[:4] for row in rows[4:9]] == [
-            ["1", "5", "cat", "<unk>"],
-            ["1", "6", "<eos>", "<eos>"],
-            [""],
-            ["3", "1", "dog", "dog"],
-            ["3", "2", "<eos>", "<eos>"],
-        ]
-        assert rows[8][4] == "inf"
-        trained = rankspace.load(grammar)
-        assert [float(row[4]) for row in rows[:6]] == pytest.approx(trained.surprisal(SENTENCES[:1])[0], abs=1e-5)
-        ran = command("score", grammar, "--surprisal", "--json", given=TEXT)
-        found = json.loads(ran.out.splitlines()[0])
-        assert found["seen"][4:] == ["<unk>", "<eos>"]
-        assert found["log_prob"] == pytest.approx(trained.log_prob(SENTENCES[:1])[0], rel=1e-5)
+    def test_of_a_compound_grammar(self, command: Run, runs: Path) -> None:
+        ran = command("score", str(runs / "c-pcfg"), "--surprisal", given=TEXT)
+        message = (
+            "surprisal: c-pcfg makes a grammar for each sentence from all of its words, so no word has a probability "
+            "given those before it alone; take a grammar that is not compound, or a chain."
+        )
+        assert ran == (2, "", f"error: {message}\n")
 
 
 def test_words_of_a_treebank(command: Run, chain: str) -> None:
