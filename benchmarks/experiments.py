@@ -40,7 +40,7 @@ TREE_COLUMNS = (
 )
 PRECISION_COLUMNS = ("model", "data", "perplexity, valid", "test", "S-F1, valid", "test", "seeds")
 CHOICE_COLUMNS = (
-    *("model", "data", "S-F1, valid: checkpoint by S-F1", "by perplexity", "the same one"),
+    *("model", "data", "S-F1, valid: checkpoint by S-F1", "by perplexity", "same checkpoint"),
     *("S-F1, test: mean of seeds", "seed by S-F1, valid", "seed by held-out text"),
     *("checkpoint by held-out text: mean of seeds", "seed and checkpoint by held-out text"),
 )
@@ -51,29 +51,26 @@ SHIPPED_COLUMNS = (
 
 CHAINS_IN_SHORT = """\
 **Language modelling**, perplexity of the Penn Treebank's text, valid / test: {wide} with our recipe at rank 8192
-(`best-rank-8192`), {best} with the paper's states and rank and embeddings twice as wide (`best-14`), {narrow} with its
-embeddings as well (`normal-rate-5-decay`). The paper reports {paper}. VL-HMM, which needs Brown clusters of words, has
-{other} ({source})."""
+(`best-rank-8192`), {best} with the paper's states and rank and embeddings twice as wide (`best-14`), {narrow} with the
+paper's embeddings as well (`normal-rate-5-decay`). The paper reports {paper}. VL-HMM, which needs Brown clusters of
+words, has {other} ({source})."""
 TREES_IN_SHORT = """\
-**Unsupervised parsing**, S-F1: {ours} on the test split of NLTK's sample (`rank-pcfg`). The paper has {paper} on
-section 23, and others who repeated it {reproduction}."""
-FORMER = "runs of a former model of this name ({weights:,} weights, {weights_now:,} since), to be made again"
-CHOSEN = "`{}`: its first seed is the run of `{}` by which the recipe was chosen; {} without it (seeds {})."
+**Unsupervised parsing**, S-F1: {ours} on the test split of NLTK's sample (`rank-pcfg`). The paper reports {paper}
+on section 23, and others who reproduced it report {reproduction}."""
+FORMER = "runs of a former model of this name, with {weights:,} weights instead of {weights_now:,}; to be repeated"
+CHOSEN = "`{}`: its first seed is the run of `{}` by which the recipe was chosen; without it, {} ({} {})."
 CHOICE = """\
-
-Choosing by perplexity, from the same runs. First the checkpoint by that of the validation split's words, which of ptb
-are part of the training text; then the seed by that of held-out text, at the checkpoint that S-F1 chose.{by_text}
-
-"""
-BY_TEXT = """ The last two
-columns are without trees: held-out text (of craft and wsj the validation split's words) chooses the checkpoint of each
-seed, and the seed. Runs that were made before such a checkpoint was kept have none there."""
+The same runs, with choices by perplexity instead. First the checkpoint is chosen by the perplexity of the validation
+split's words, which for ptb are part of the training text. Then the seed is chosen by the perplexity of held-out text,
+at the checkpoint that S-F1 chose."""
+BY_TEXT = """ The last two columns use no trees: held-out text (for craft and wsj the validation split's words) chooses
+both the checkpoint of each seed and the seed. They are empty for runs that have no such checkpoint."""
 
 
 ALL_TOGETHER = """\
-Runs of several rows together, {num} grammars, each with the checkpoint that {how}: {names}. S-F1 of the
-test split is {together:.1f} where they parse together, {mean:.1f} in the mean of single ones, {best:.1f} for the best
-of these."""
+Runs of several rows that parse together: {num} grammars, each with the checkpoint that {how}: {names}. S-F1 on the
+test split is {together:.1f} for all of them together, {mean:.1f} for single ones on average, and {best:.1f} for the
+best single one."""
 
 
 BY_HELD_OUT, BY_TREES = "held-out text chose", "S-F1 on the validation split chose"
@@ -219,7 +216,7 @@ def choice(found: dict[str, Any]) -> str:
         for row, chosen in rows
     ]
     by_text = BY_TEXT if any(chosen["by_text"] for _, chosen in rows) else ""
-    return CHOICE.format(by_text=by_text) + pages.markdown_table(CHOICE_COLUMNS, lines) if lines else ""
+    return f"\n{pages.filled(CHOICE + by_text)}\n\n{pages.markdown_table(CHOICE_COLUMNS, lines)}" if lines else ""
 
 
 def of_seed(chosen: dict[str, Any]) -> str:
@@ -301,7 +298,8 @@ def chosen_by(found: dict[str, Any]) -> list[str]:
             seeds = {run["seed"] for run in tried[same[0]]["runs"]}
             others = [run for run in row["runs"] if run["state"] == "finished" and run["seed"] not in seeds]
             named = ", ".join(str(run["seed"]) for run in others)
-            lines.append(CHOSEN.format(row["name"], same[0], cells.both({**row, **only(others)}), named))
+            word = "seed" if len(others) == 1 else "seeds"
+            lines.append(CHOSEN.format(row["name"], same[0], cells.both({**row, **only(others)}), word, named))
     return lines
 
 

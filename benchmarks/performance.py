@@ -39,15 +39,15 @@ RECORD, CHART, STEP, PARTS = "gpu-h200", "tree-chart-h200", "rank-hmm-step-h200"
 AXES = {"length": "words in a sentence", "rank": "rank", "batch": "sentences in a batch"}
 
 HEADLINE = """\
-On one {device} ({date}) a training step of the paper's PCFG ({sizes}, {batch} words) takes **{milliseconds:.1f} ms**
-and {peak:.1f} GB, {faster:.0f} times less time than the fastest published implementation there; products in
-{precision!r} precision, log p within {error:.0e} of float64. `rankspace bench gpu` measures it, and what else stands in
-[docs/performance.md](docs/performance.md).
+On one {device} ({date}), a training step of the paper's PCFG ({sizes}, {batch} words)
+takes **{milliseconds:.1f} ms** and {peak:.1f} GB, {faster:.0f} times less time than the fastest published
+implementation takes on such a GPU. Products are in {precision!r} precision, and log p is within {error:.0e} of float64.
+`rankspace bench gpu` measures this and the other figures in [docs/performance.md](docs/performance.md).
 """
 
 STEPS = """\
-{device}, torch {torch}, Triton {triton}, {date}, commit {commit}. Products of square matrices reach fp32 {fp32:.0f},
-tf32 {tf32:.0f} and bf16 {bf16:.0f} TFLOP/s there, a copy {copy:.2f} TB/s.{note}
+{device}, torch {torch}, Triton {triton}, {date}, commit {commit}. On this GPU products of square matrices reach
+{fp32:.0f} TFLOP/s in fp32, {tf32:.0f} in tf32 and {bf16:.0f} in bf16, and a copy reaches {copy:.2f} TB/s.{note}
 
 {columns}
 {rows}
@@ -56,7 +56,7 @@ Best peers: {peers}.
 {peaked}"""
 
 PEAKED = """\
-With logits times 6, `{model}` {sizes} in "highest" is off by {error:.0e}, and did {lost} of {num} sentences again.
+With logits times 6, `{model}` {sizes} in "highest" is off by {error:.0e}, and computed {lost} of {num} sentences again.
 """
 
 SMALL = """\
@@ -65,8 +65,8 @@ does not make a row wrong: {found}.
 """
 
 WHOLE = """\
-The whole call of it, one epoch: {words_per_second:,.0f} words a second, {ratio:.2f} times as long as its steps alone
-would take. {seconds:.1f} s: steps {steps:.1f}, compiling and recording {recording:.1f}, evaluation {evaluation:.1f},
+The whole call, one epoch: {words_per_second:,.0f} words a second, {ratio:.2f} times as long as its steps alone would
+take. The {seconds:.1f} s are: steps {steps:.1f}, compiling and recording {recording:.1f}, evaluation {evaluation:.1f},
 checkpoints {checkpoints:.1f}, the rest {rest:.1f}."""
 
 
@@ -164,19 +164,19 @@ def parse_text(run: dict[str, Any]) -> str:
     if run["wrong"]:
         return f"{start}: not timed, {run['wrong']}."
     return (
-        f"{start}, from words to trees on the host: **{run['seconds']:.2f} s**, at most {run['limit_seconds']:g}; "
-        f"probabilities of spans are off by {run['marginal_error']:.0e}, in {run['precision']!r}."
+        f"{start}, from words to trees on the host: **{run['seconds']:.2f} s** (limit {run['limit_seconds']:g}); "
+        f"probabilities of spans are off by {run['marginal_error']:.0e} in {run['precision']!r} precision."
     )
 
 
 def training_text(run: dict[str, Any]) -> str:
-    start = f"`rankspace train` of `{run['model']}` in {run['precision']!r}"
+    start = f"`rankspace train` of `{run['model']}` in {run['precision']!r} precision"
     if run["wrong"]:
         return f"{start}: not timed, {run['wrong']}."
     return (
         f"{start}: {run['words_per_second']:,.0f} words a second in the loop, {run['words_per_second_alone']:,.0f} by "
-        f"its steps alone: {run['ratio']:.2f} times as long, at most {run['limit']:g}; {run['num_again']} sentences "
-        "were done again."
+        f"its steps alone: {run['ratio']:.2f} times as long (limit {run['limit']:g}); {run['num_again']} sentences "
+        "were computed again."
     )
 
 
@@ -216,7 +216,7 @@ def last_power(points: list[dict[str, Any]]) -> float:
     return math.log(other["milliseconds"] / one["milliseconds"]) / math.log(other["value"] / one["value"])
 
 
-GROWTH = "From {first} to {last} time grows with the power {power:.2f} of that.\n"
+GROWTH = "From {first} to {last}, time grows as that size to the power {power:.2f}.\n"
 LONG = "length-200"  # 16 sentences, as in the sweep
 SHOWN = (("value", "d"), ("milliseconds", ".2f"))
 

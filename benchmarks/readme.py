@@ -12,38 +12,39 @@ NAMES = {"log_sum_exp": "log-sum-exp", "log_einsum_exp": "log-einsum-exp"}
 BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->"
 
 TEXT = """\
-Measured by `rankspace bench fgg`, which checks every result in the run that times it; the records, with commit, device
-and versions, are in `benchmarks/results/`. Float32, sentences of 20 words, median milliseconds of seven runs in turns.
+Measured by `rankspace bench fgg`, which checks every result in the run that times it. The records, with commit, device
+and versions, are in `benchmarks/results/`. Figures are for float32 and sentences of 20 words: median milliseconds of
+seven runs, taken in turns.
 
-Generality: a dense PCFG of 30 symbols, batch 8, on the generic engine and by an inside algorithm written by hand.
+Generality: a dense PCFG of 30 symbols, batch 8, on the generic engine and with an inside algorithm written by hand.
 
 | {date} | engine | by hand | ratio |
 | --- | --- | --- | --- |
 {generality}
 
-Rank space: a decomposed PCFG over states and over ranks, both on the generic engine and from the same parameters, of
-which both use the emission of the words of the batch alone; the tables over ranks are computed anew in every run. That
-log Z and all gradients agree is checked before anything is timed.
+Rank space: a decomposed PCFG over states and over ranks, both on the generic engine and from the same parameters. Both
+use only the emission of the words in the batch, and the tables over ranks are computed anew in every run. Before
+anything is timed, log Z and all gradients are checked to agree.
 
 | forward and backward | states | rank | batch | over states | over ranks | gain |
 | --- | --- | --- | --- | --- | --- | --- |
 {rank_space}
 
-With few sentences, and on a GPU at most sizes, time goes by the number of operations rather than by their size.
+With few sentences, and on a GPU at most sizes, time depends on the number of operations rather than on their size.
 """
 
 SUITE_TEXT = """\
-`rankspace bench chain` and `bench tree`: log p and its gradient from given parameters, on {threads} of a CPU,
-against the same recursions over ranks in plain torch with autograd (`benchmarks/peers`). *log-sum-exp* adds logarithms
-up everywhere; *log-einsum-exp* takes a maximum out, exponentiates, multiplies and takes the logarithm. *Of GEMM rate*:
-the flops of the formulas per second, against a matrix product timed in the same run.
+`rankspace bench chain` and `bench tree` time log p and its gradient from given parameters, on {threads} of a CPU. They
+compare with the same recursions over ranks in plain torch with autograd (`benchmarks/peers`): *log-sum-exp* adds
+everything in logarithms; *log-einsum-exp* takes a maximum out, exponentiates, multiplies and takes the logarithm. *Of
+GEMM rate*: the flops of the formulas per second, against a matrix product timed in the same run.
 
 | {date} | ms | times ours | peak MB | times ours | of GEMM rate |
 | --- | --- | --- | --- | --- | --- |
 {comparisons}
 
-Growth: one size is varied while the others keep the term the largest, and a power is fitted to its operations and to
-its time.
+Growth: one size is varied, while the others are such that the term stays the largest, and a power is fitted to the
+term's operations and to its time.
 
 | term | power of | claimed | counted | timed |
 | --- | --- | --- | --- | --- |

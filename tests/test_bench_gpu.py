@@ -480,17 +480,17 @@ class TestPages:
             "| **5.25** | 6.5 | 105 | 20 | 1.25 | 1.5 | 4.7 | 2e-03 | 1e-03 | `network.bias` 2e-02 | same bits |",
             "than 0.5 of their own, which up to 0.9\ndoes not make a row wrong: `rank-pcfg`: `start` 8e-01;",
             "not timed: out of memory",
-            "is off by 1e-04, and did 3 of 16 sentences again.",
-            "**1.00 s**, at most 3;",
-            "1.10 times as long, at most 1.15; 4 sentences were done again.",
-            "The whole call of it, one epoch: 2,500 words a second, 4.00 times as long as its steps alone would take. "
-            "20.0 s: steps 5.0, compiling and recording 4.0, evaluation 1.5, checkpoints 2.5, the rest 7.0.\n",
+            "is off by 1e-04, and computed 3 of 16 sentences again.",
+            "**1.00 s** (limit 3);",
+            "1.10 times as long (limit 1.15); 4 sentences were computed again.",
+            "The whole call, one epoch: 2,500 words a second, 4.00 times as long as its steps alone would take. "
+            "The 20.0 s are: steps 5.0, compiling and recording 4.0, evaluation 1.5, checkpoints 2.5, the rest 7.0.\n",
             "The whole call of `rankspace train` of `rank-hmm`: not in this record.\n",
             "| ms | 1.00 | 2.00 | 4.00 |",
             "| words in a sentence | 10 | 20 | 40 | 200 |\n",
             "| ms | 1.00 | 2.00 | 4.00 | 100.00 |\n",
-            "From 40 to 200 time grows with the power 2.00 of that.",
-            "From 20 to 40 time grows with the power 1.00 of that.",
+            "From 40 to 200, time grows as that size to the power 2.00.",
+            "From 20 to 40, time grows as that size to the power 1.00.",
         ):
             assert expected in text
 

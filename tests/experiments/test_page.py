@@ -189,7 +189,7 @@ def test_chains(page: dict[str, Any]) -> None:
     assert "| Row c (`c`) | 0.0 M | 125.0 |  | Others 2020 |  | not run yet |  |  | 0 of 4 |  |  |  |" in text
     assert "| Row d (`d`), *former model* |" in text
     assert "- `b`, `c`: with less.\n" in text
-    assert "- `d`: runs of a former model of this name (1,000 weights, 2,000 since), to be made again.\n" in text
+    assert "- `d`: runs of a former model of this name, with 1,000 weights instead of 2,000; to be repeated.\n" in text
     assert "- a peer: 3 minutes for `a`, 3,000 steps of 60 ms; roughly.\n" in text
     assert "- `a` on ptb-text, seed 3, failed: not enough memory.\n" in text
     assert "![Title](results-hmm-table2.png)" in text
@@ -276,9 +276,11 @@ def test_rows_that_parse_together(page: dict[str, Any]) -> None:
         how = "S-F1 on the validation split chose" if checkpoint == "best" else "held-out text chose"
         assert f"3 grammars, each with the checkpoint that {how}: `g` (2), `h` (1)." in text
         figures = (
-            "60.0 in the mean of single ones, 60.0" if checkpoint == "best" else "51.0 in the mean of single ones, 52.0"
+            "60.0 for single ones on average, and 60.0"
+            if checkpoint == "best"
+            else "51.0 for single ones on average, and 52.0"
         )
-        assert f"is 63.2 where they parse together, {figures} for the best" in text
+        assert f"is 63.2 for all of them together, {figures} for the best" in text
 
 
 def test_a_variant_of_a_grammar(page: dict[str, Any]) -> None:

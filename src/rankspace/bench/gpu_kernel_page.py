@@ -10,8 +10,8 @@ MISSING = "-"  # what a record does not have, for it was not measured or counted
 
 CHARTS = """\
 Charts of low-rank trees alone, forward and backward from given probabilities ({device}, torch {torch}).
-*Floor*: the products with the link at the rate of a square product, and the rows that splits read at the rate of a
-copy, as if no cache gave any of them twice.
+*Floor*: the time for the products with the link at the rate of a square product, and for the rows that splits read at
+the rate of a copy, as if no cache served any of them twice.
 
 | chart | rank | precision | ms | of floor | peak GB | error of log Z |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -29,8 +29,8 @@ Where the step of `rank-hmm` spends its time, each phase in a graph of its own (
 
 KERNELS = """\
 Kernels of training steps, launched one at a time under torch's profiler ({device}, torch {torch}, {date}, commit
-{commit}), beside what they read and write (MB) and compute (GFLOP, where they multiply and add) at the least. *Of its
-limit*: the longer of both at the rates of that run, a copy {copy:.2f} TB/s. {bound}
+{commit}), with the least they read and write (MB) and compute (GFLOP, where they multiply and add). *Of its limit*:
+the longer of both times at the rates of that run (copy {copy:.2f} TB/s), over ms. {bound}
 
 | step | kernel | launches | ms | MB | GFLOP | of its limit |
 | --- | --- | --- | --- | --- | --- | --- |
