@@ -412,8 +412,8 @@ class TestRecords:
         steps = [gpu_training.Step((16, 40), 656, 0.011), gpu_training.Step((16, 20), 336, 0.006)]
         run = gpu_training.compared(steps, {(16, 40): 10.0, (16, 20): 5.0})
         assert training_line({"name": "train", "wrong": "", "num_again": 7, **run}) == (
-            "train: 58,353 words/s in training, 66,133 by steps alone: 1.13 times as long (at most 1.15); 7 sentences "
-            "done again"
+            "train: 58,353 words/s in training, 66,133 by steps alone: 1.13 times as long (limit 1.15); 7 sentences "
+            "computed again"
         )
         assert training_line({"name": "train", "wrong": "out of memory"}) == "train: out of memory"
 

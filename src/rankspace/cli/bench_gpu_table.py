@@ -91,8 +91,8 @@ def training_line(run: dict[str, Any]) -> str:
         return f"{run['name']}: {run['wrong']}"
     return (
         f"{run['name']}: {run['words_per_second']:,.0f} words/s in training, {run['words_per_second_alone']:,.0f} by "
-        f"steps alone: {run['ratio']:.2f} times as long (at most {run['limit']:g}); {run['num_again']} sentences done "
-        "again"
+        f"steps alone: {run['ratio']:.2f} times as long (limit {run['limit']:g}); {run['num_again']} sentences "
+        "computed again"
     )
 
 

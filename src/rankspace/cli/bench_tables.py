@@ -10,7 +10,7 @@ CIRCUMSTANCES = ("date", "commit", "device", "threads", "torch", "python")
 def show_fgg(result: dict[str, Any]) -> None:
     """The record of `bench fgg`."""
     _show_circumstances(result)
-    dense = "Dense PCFG: generic engine against an inside algorithm by hand"
+    dense = "Dense PCFG: generic engine against an inside algorithm written by hand"
     decomposed = "Decomposed PCFG: rank space against state space, both on the generic engine"
     _show_part(dense, result["generality"], ("slower_forward", "slower_both"))
     for part in result["rank_space"]:
@@ -73,7 +73,7 @@ def _ratio(ratio: float | None) -> str:
 
 def _show_growth(terms: list[dict[str, Any]]) -> None:
     print_line("")
-    print_line("Growth: the power fitted to the operations and to the time of each term, by itself")
+    print_line("Growth: powers fitted to the operations and to the time of each term alone")
     columns = ("term", "power of", "claimed", "counted", "timed", "at")
     print_table(columns, [_term(term) for term in terms])
 

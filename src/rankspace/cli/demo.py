@@ -108,11 +108,11 @@ def _show(seeds: list[int], jobs: list[Any]) -> None:
         print_line(f"\n{model.name}: p(sentence) by enumeration and in rank space")
         rows = [(row.sentence, *(f"{value:.6e}" for value in row[1:])) for row in model.rows]
         print_table(["sentence", "brute force", "original grammar", "rank space", "generic engine"], rows)
-        print_line("\nOperations of both orders, here and at the paper's size")
+        print_line("\nOperations in both orders, here and at the paper's size")
         counts = [(f"{plan.state.flops:.3g}", f"{plan.rank.flops:.3g}", plan.order) for plan in model.plans]
         print_table(["flops over states", "flops over ranks", "cheaper"], counts)
         print_line("")
-        print_pairs([("drawn to", str(path)) for path in model.pictures])
+        print_pairs([("picture", str(path)) for path in model.pictures])
     for job in jobs:
         print_line("")
         print_pairs([("trained models", f"{job.output}/grammar  {job.output}/hmm"), ("report", str(job.report))])
@@ -127,6 +127,6 @@ def _show_scores(title: str, job: Any) -> None:
     print_table(["model", "perplexity"], [(name, f"{value:.1f}") for name, value in scores.perplexities.items()])
     print_line("")
     print_line(
-        f"The grammar is {scores.points_above_right_branching:+.1f} points S-F1 over right-branching; the HMM's "
+        f"S-F1 of the grammar is {scores.points_above_right_branching:+.1f} points over right-branching; the HMM's "
         f"perplexity is {scores.share_below_unigram:.0%} below that of the unigram model."
     )

@@ -195,7 +195,7 @@ def show_seeds(result: Mapping[str, Any]) -> None:
     print_table(["run", "best step", "perplexity", "S-F1", "finished"], rows)
     if result["summary"] is None:
         print_line("")
-        print_line("mean and deviation are made when all runs have ended; go on with rankspace train --resume.")
+        print_line("mean and deviation are computed when all runs have ended; go on with rankspace train --resume.")
         return
     figures = ("mean", "deviation", "best", "worst")
     rows = [

@@ -66,7 +66,7 @@ def run(
     source = {"data.source": str(output / "data")}
     first = RESTARTS * (seed - 1) + 1
     seeds = [(first + number) % (LARGEST_SEED + 1) for number in range(1 if quick else RESTARTS)]
-    tick(f"training the grammar from {len(seeds)} seeds; the one that explains the validation text best is kept")
+    tick(f"training the grammar from {len(seeds)} seeds, to keep the one that explains the validation text best")
     train_restarts(
         demo_config("demo", seed, quick).changed(source),
         output / "grammar",

@@ -44,19 +44,19 @@ def _scores(report: Report, scores: Scores) -> None:
                 f"{scores.perplexities['rank-hmm']:.1f}",
                 f"{scores.share_below_unigram:.0%} < unigram",
             ),
-            ("true perplexity", f"{scores.perplexities['true grammar']:.1f}", "of the grammar that wrote the text"),
+            ("true perplexity", f"{scores.perplexities['true grammar']:.1f}", "of the grammar behind the text"),
         ]
     )
     report.section("Parses of the test sentences").paragraph(
-        "The grammar was trained on words alone. Unlabelled F1 without whole sentences and single words; binarised "
-        "gold trees are the most that binary trees can reach."
+        "The grammar was trained on words alone. F1 is unlabelled and does not count whole sentences and single words. "
+        "No binary trees can score higher than the binarised gold trees."
     )
     columns = ["parser", "S-F1", "S-F1, > 2 words", "corpus F1"]
     bounds = range(1, len(scores.rows))
     report.table(columns, [list(row) for row in scores.rows], digits=1, apart=list(bounds))
     report.section("Perplexity of the test sentences").paragraph(
-        "Per word, the end of a sentence counted as one. The text was written by a known grammar, so its true "
-        "perplexity, below which no model can be expected to come, is known."
+        "Perplexity is per word, and the end of a sentence counts as a word. The text was drawn from a known grammar, "
+        "so its true perplexity is known; no model can be expected to do better."
     )
     rows: list[list[str | float | None]] = [[name, value] for name, value in scores.perplexities.items()]
     report.table(["model", "perplexity"], rows, digits=1, apart=[0])
@@ -64,7 +64,7 @@ def _scores(report: Report, scores: Scores) -> None:
 
 def _parses(report: Report, grammar: Trained, treebank: Treebank) -> None:
     report.section("Parses").paragraph(
-        "Predicted trees have the probability of each span; brackets that the other tree lacks are dashed."
+        "Predicted trees show the probability of each span. Brackets that the other tree does not have are dashed."
     )
     gold = [next((tree for tree in treebank.test if len(tree) == length), None) for length in SHOWN_LENGTHS]
     for tree in gold:
@@ -94,7 +94,7 @@ def _marginals(grammar: Trained, tree: Tree) -> list[list[float]]:
 
 def _words(report: Report, grammar: Trained, chain: Trained, treebank: Treebank) -> None:
     report.section("What the symbols stand for").paragraph(
-        "The most used ones, with the share of the words of the test sentences that each emits."
+        "The symbols that are used most, with the share of the words of the test sentences that each emits."
     )
     for heading, trained in (("Preterminals of the grammar", grammar), ("Ranks of the HMM", chain)):
         found = likely_words(trained, NUM_WORDS, NUM_STATES, treebank.data["test"], seed=0)
@@ -104,8 +104,8 @@ def _words(report: Report, grammar: Trained, chain: Trained, treebank: Treebank)
 
 def _rank_space(report: Report, models: list[Model]) -> None:
     report.section("Rank space, checked by brute force").paragraph(
-        "Two grammars small enough to enumerate, compiled to rank space: probabilities are unchanged, the number of "
-        "operations is not."
+        "Two grammars small enough to enumerate, compiled to rank space. Probabilities stay the same; the number of "
+        "operations does not."
     )
     for model in models:
         rows = [[row.sentence, *(f"{value:.6e}" for value in row[1:])] for row in model.rows]
