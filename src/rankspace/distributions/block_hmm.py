@@ -39,12 +39,12 @@ class BlockHMM(ChainDistribution):
     `block_of_word` [vocab] numbers blocks from 0; state s is in block s // (m / K). A state emits words of its block
     only: `log_emission` [state, column] has at column c the c-th of them in the order of the vocabulary, and -inf in
     the columns after the last. It, `log_start` [state] and `log_transition` [state, next state] sum to one over their
-    last axes. `eos` is the word that ends a sentence, if there is one: `sample` stops there. `num_blocks` is K, and has
-    to be given only where words are a part of the vocabulary in which some block may have none (`validate=False`).
+    last axes. `eos` is the word that ends a sentence, if there is one: `sample` stops there. `num_blocks` is K; it must
+    be given only where the words are a part of the vocabulary in which some block may have none (`validate=False`).
 
-    Only the k = m / K states of a word's block are alive at it, and the link is told the words: O(n k^2) for n words,
-    and of the transition only the blocks that occur are read. A batch in which some word is not `observed` is computed
-    over all states: O(n m^2).
+    Only the k = m / K states of a word's block are possible there, and the link is told the words. This takes O(n k^2)
+    for n words, and only those blocks of the transition that occur are read. A batch in which some word is not
+    `observed` is computed over all states: O(n m^2).
     """
 
     AXES: ClassVar = {

@@ -80,8 +80,8 @@ class RecursiveDistribution(Distribution):
         """log p(sentence) of each sentence; -inf, with zero gradient, for one that cannot be produced.
 
         Words that are not `observed` are summed out. An empty sentence has log-probability 0. Differentiable once in
-        all parameters (any number of times with backend="autograd"). Exact: where numbers leave the range of the
-        dtype, those sentences are done again in float64 and, if that is not enough, in log space.
+        all parameters (any number of times with backend="autograd"). Exact: where numbers leave the range of the dtype,
+        those sentences are computed again in float64 and, if that is not enough, in log space.
 
         Time is that of the class; the vectors of all words are kept for the backward pass. In log space (and with
         backend="autograd") every matrix of the link is a table for each word: those of more than 2^16 numbers are not
@@ -118,7 +118,7 @@ class RecursiveDistribution(Distribution):
         """Entropy, in nats, of the derivation (states, and ranks where there are any) given the observed words.
 
         With ranks summed out it would need the logarithm of a sum over ranks for every path of states, which no dynamic
-        programme gives. Zero for impossible sentences. No gradient.
+        program gives. Zero for impossible sentences. No gradient.
         """
         return self._entropy(self._sentences(words, lengths, observed))
 

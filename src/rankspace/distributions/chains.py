@@ -37,8 +37,8 @@ class ChainDistribution(RecursiveDistribution):
     ) -> Float[Tensor, "batch length state"] | Float[Tensor, "position state"]:
         """p(T_t | sentence); T_t is the state that emits word t (RankSpaceHMM: the state that follows word t's rank).
 
-        Zeros in padding and in impossible sentences. `positions`, pairs (sentence, time), asks for some rows only, and
-        the table of all is then not made.
+        Zeros in padding and in impossible sentences. With `positions`, pairs (sentence, time), only these rows are
+        made, and not the table of all.
         """
         with torch.no_grad():
             batch = self._sentences(words, lengths, observed)

@@ -144,7 +144,7 @@ class Distribution(ABC):
         """log p(sentence) of each sentence; -inf, with zero gradient, for one that cannot be produced.
 
         Differentiable once in all parameters (any number of times with backend="autograd"). Exact: where numbers leave
-        the range of the dtype, those sentences are done again in float64 and, if that is not enough, in log space.
+        the range of the dtype, those sentences are computed again in float64 and, if that is not enough, in log space.
         """
         return self._log_z(self._batch(words, lengths))
 
@@ -229,11 +229,11 @@ class Distribution(ABC):
     @classmethod
     @abstractmethod
     def numbers_kept(cls, sizes: Mapping[str, int], work: Work) -> int:
-        """About as many numbers as the engine holds at one time for a batch, besides tables of parameters."""
+        """Roughly how many numbers the engine holds at one time for a batch, besides tables of parameters."""
 
     def memory(self, lengths: Sequence[int], gradients: bool = False) -> int:
-        """About as many bytes as `log_prob` of sentences of some lengths takes (with `gradients`, and its backward
-        pass) besides the parameters. Sentences that are done again in float64 or in log space take more."""
+        """Roughly how many bytes `log_prob` takes for sentences of some lengths (with `gradients`, its backward pass
+        too), besides the parameters. Sentences that are computed again in float64 or in log space take more."""
         return self.dtype.itemsize * numbers_of(self, Work(tuple(lengths), gradients, self._by_kernels()))
 
     def _memory_sizes(self) -> Mapping[str, int]:
@@ -296,7 +296,7 @@ class Distribution(ABC):
         """Entropy, in nats, of the derivation given the sentence: log Z minus the expected log weight.
 
         Derivations of low-rank models include their ranks; the entropy of states or trees alone would need the
-        probability of each with its ranks summed out inside the logarithm, which no dynamic programme gives. Zero for
+        probability of each with its ranks summed out inside the logarithm, which no dynamic program gives. Zero for
         impossible sentences. No gradient.
         """
         return self._entropy(self._batch(words, lengths))

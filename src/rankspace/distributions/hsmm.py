@@ -31,9 +31,9 @@ class HSMM(ChainDistribution):
 
     `log_start` [state], `log_transition` [state, next state], `log_emission` [state, vocab] and `log_duration` [state,
     duration], at [state, d - 1], sum to one over their last axes. O(n D m + n m^2) for n words and m states. A
-    derivation of a sentence is its segments. The last of them ends with the sentence: so `log_prob` is log p(words, a
-    segment ends after the last), at most the log-probability that a sentence begins with these words, which is what
-    `filter`, `next_word`, `surprisal` and `begin` are about: there the last segment may go on.
+    derivation of a sentence is its segments. The last of them ends with the sentence, so `log_prob` is log p(words, a
+    segment ends after the last). This is at most the log-probability that a sentence begins with these words, which is
+    what `filter`, `next_word`, `surprisal` and `begin` are about: there the last segment may go on.
 
     `eos` is the word that ends a sentence, if there is one: `sample` stops there. For sentences to have probabilities
     that sum to one, a segment must end with every `eos`: it should come from states of duration 1.

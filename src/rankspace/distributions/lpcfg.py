@@ -76,17 +76,18 @@ class LPCFG(DenseTreeDistribution):
     ) -> BestParses:
         """The most probable tree with its symbols and ranks, and the log-probability of all these with the words.
 
-        The best symbols when ranks are summed out can be others: `collapse().viterbi` finds those. For `span_weights`
-        see `viterbi` of a PCFG.
+        With ranks summed out, other symbols may be the best: `collapse().viterbi` finds those. For `span_weights` see
+        `viterbi` of a PCFG.
         """
         return self._best_parses("viterbi_joint", words, lengths, span_weights)
 
     def collapse(self, over: str = "symbols") -> PCFG:
         """The PCFG with the same log_prob, multiplied out in log space; differentiable.
 
-        Over the symbols: the same nonterminals, rule[A, B, C] = sum_q head[A, q] pair[q, B, C]. Over the ranks: these
-        are the nonterminals, root and children go through the head; this is what the rank order of other models does,
-        and it pays where there are fewer ranks than nonterminals. Raises RankspaceError for anything else.
+        Over the symbols: the same nonterminals, rule[A, B, C] = sum_q head[A, q] pair[q, B, C]. Over the ranks: the
+        ranks become the nonterminals, and root and children go through the head. This is what the rank order of other
+        models does, and it pays off where there are fewer ranks than nonterminals. Raises RankspaceError for anything
+        else.
         """
         if over not in ("symbols", "ranks"):
             raise RankspaceError(f"LPCFG.collapse: over is {over!r}; give one of 'symbols', 'ranks'.")

@@ -66,7 +66,8 @@ def numbers_of(distribution: "Distribution", work: Work) -> int:
 
 
 class Shortage(NamedTuple):
-    """What memory did not hold. The size is an estimate: what is done again in float64 or in log space takes more."""
+    """What memory did not hold. The size is an estimate: what is computed again in float64 or in log space takes
+    more."""
 
     what: str  # 16 sentences of up to 40 words
     sizes: str  # rank 300, float32

@@ -16,8 +16,8 @@ OWN = "own_parameters"  # in Batch.extras: which of the per-sentence parameters 
 
 
 class OwnParameters(PrefixDistribution):
-    """Any parameter may have a leading axis `batch`: then every sentence has its own, and as many sentences must be
-    asked about as there are. Gradients, counts and samples are those of each."""
+    """Any parameter may have a leading axis `batch`: then every sentence has its own, and every query must have just as
+    many sentences. Gradients, counts and samples are those of each."""
 
     @property
     def num_sentences(self) -> int | None:

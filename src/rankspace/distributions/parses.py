@@ -38,7 +38,7 @@ class PriorSample(NamedTuple):
 class TreeDistribution(SpanDistribution):
     """A distribution over sentences by binary trees. Symbols: nonterminals first, then preterminals.
 
-    Sentences of no word or one word are impossible, for only nonterminals can be a root and all of them branch.
+    Sentences of no word or one word are impossible, because only nonterminals can be a root, and all of them branch.
     """
 
     # Decoding.
@@ -51,7 +51,7 @@ class TreeDistribution(SpanDistribution):
         labelled: bool = False,
         span_weights: SpanWeights = None,
     ) -> list[Tree | None]:
-        """The tree with the largest expected number of correct spans, of each sentence; None if it is impossible.
+        """The tree of each sentence with the largest expected number of correct spans; None if it is impossible.
 
         With `labelled`, of correct spans with their symbols: each span is given its most probable symbol, found width
         by width, and counts that symbol's posterior probability; preterminals are then nodes of the tree as well.
@@ -197,8 +197,8 @@ class TreeDistribution(SpanDistribution):
     def sample(self, num: int, max_length: int, generator: torch.Generator | None = None) -> PriorSample:
         """`num` sentences with their trees from the distribution itself, none of more than `max_length` words.
 
-        A tree that grows beyond is given up, and counted; so this ends for every grammar, also for one whose trees need
-        not. `lost_mass` is the probability of that, from a recursion over lengths.
+        A tree that grows beyond that is given up, and counted. So this ends for every grammar, even for one whose trees
+        need not end. `lost_mass` is the probability of that, from a recursion over lengths.
         """
         self._check_count("sample", num)
         if max_length < 1:

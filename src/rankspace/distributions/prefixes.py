@@ -27,8 +27,8 @@ class PrefixDistribution(TreeDistribution):
     """Queries on the words so far, whatever comes after them. They are answered in float64 logarithms, exact in every
     entry, and have no derivatives.
 
-    A tree grows from its root, leftmost first, and its words are read as they come: what a sentence begins with has the
-    probability of all trees whose words do, also of those that never end, if a grammar has them.
+    A tree grows from its root, leftmost first, and its words are read as they come. A prefix has the probability of all
+    trees whose words begin with it, including trees that never end, if a grammar has them.
     """
 
     @within_memory
@@ -45,8 +45,8 @@ class PrefixDistribution(TreeDistribution):
     ) -> Float[Tensor, "batch _"]:
         """- log p(w_t | words before it), in nats; inf from the first word that cannot follow on, 0 in padding.
 
-        [batch, length]; with `end` one more column, for after the last word of a sentence there is its end, which has a
-        surprisal, too: rows then sum to - log p(sentence).
+        [batch, length]; with `end` one more column: after the last word of a sentence comes its end, which has a
+        surprisal, too. Rows then sum to - log p(sentence).
         """
         batch = self._asked("surprisal", words, lengths)
         log_prefix, log_z = self._prefixes(batch)
@@ -60,8 +60,8 @@ class PrefixDistribution(TreeDistribution):
     def next_word(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch vocab"]:
         """log p(next word | prefix) for each prefix, which may be empty; -inf throughout if it is impossible.
 
-        p sums to one less p(the sentence ends here). Reads the whole emission table: preterminals * vocab operations
-        for each prefix.
+        p sums to 1 - p(the sentence ends here). Reads the whole emission table: preterminals * vocab operations for
+        each prefix.
         """
         return self._next_words(self._asked("next_word", words, lengths)).to(self.dtype)
 

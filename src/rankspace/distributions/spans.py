@@ -66,8 +66,8 @@ class SpanDistribution(Distribution):
         their sentence are never read.
 
         Differentiable once in all parameters and weights (any number of times with backend="autograd"). Exact: where
-        numbers leave the range of the dtype, those sentences are done again in float64 and, if that is not enough, in
-        log space.
+        numbers leave the range of the dtype, those sentences are computed again in float64 and, if that is not enough,
+        in log space.
         """
         return self._log_z(self._weighted(words, lengths, span_weights))
 
@@ -76,8 +76,8 @@ class SpanDistribution(Distribution):
         """log p(sentence, bracketing): symbols (and ranks) are summed out. Lengths are those of the trees.
 
         A tree that is not binary stands for all its binary refinements, whose probabilities are added; symbols of the
-        trees are not looked at. None in place of a tree, as `mbr` has it for an impossible sentence, gives -inf. Words
-        of trees that are numbers must be those of the sentences, else RankspaceError is raised; words that are text are
+        trees are ignored. None in place of a tree, as `mbr` has it for an impossible sentence, gives -inf. Words of
+        trees that are numbers must be those of the sentences, else RankspaceError is raised; words that are text are
         not compared. Spans that cross a bracket are forbidden by span weights. Differentiable.
         """
         lengths = [0 if tree is None else len(tree) for tree in trees]

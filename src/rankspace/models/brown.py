@@ -9,8 +9,8 @@ follows c, n(c) that of c, and N that of all symbols, boundaries included, the o
     sum over c, d of n(c, d) / N log (n(c, d) N / (n(c) n(d)))
 
 Clusters are merged greedily within a window (Liang 2005). Words come in by falling frequency (of equally frequent ones
-the lower number first). Whenever there are more clusters than wanted, those two are merged that lower the objective
-least, in which words that are not in yet have no part.
+the lower number first). Whenever there are more clusters than wanted, the two are merged whose merge lowers the
+objective least; words that are not in yet have no part in it.
 """
 
 from collections.abc import Callable
@@ -40,12 +40,12 @@ def brown_clusters(
 
     Clusters are numbered from 0 by their most frequent words, without gaps; there are `num`, or as many as words if
     these are fewer. Words that do not occur go one by one to the cluster with the fewest words, the first of those.
-    `largest` bounds the number of words in a cluster: of the merges, those within it are considered. It must be at
-    least 2 vocabulary / (num + 1); then there always is one. `tick(done, total)` is called after each word.
+    `largest` bounds the number of words in a cluster: only merges within it are considered. It must be at least 2
+    vocabulary / (num + 1); then there always is one. `tick(done, total)` is called after each word.
 
     Clusters stand in slots: a merged one in the first of the two, the next word in the other. Of merges that cost the
-    same that of the first slots is taken, so the result depends on the text alone.
-    Sentences without words are passed over. Costs O(vocabulary num^2) time, and num^2 memory beside the bigrams.
+    same, the one of the first slots is taken, so the result depends on the text alone. Sentences without words are
+    passed over. Costs O(vocabulary num^2) time, and num^2 memory beside the bigrams.
 
     Raises RankspaceError for a text that does not fit its offsets or the vocabulary, and for impossible sizes.
     """
@@ -66,7 +66,7 @@ def brown_clusters(
 
 
 def uniform_clusters(counts: Int[np.ndarray, "vocabulary"] | int, num: int) -> Int64[np.ndarray, "vocabulary"]:
-    """Words dealt out evenly to `num` clusters, which no text is looked at for; `counts` may be the number of words.
+    """Words dealt out evenly to `num` clusters, without looking at a text; `counts` may be the number of words.
 
     By falling count (of equal ones the lower number first) words go to clusters 0, 1, ..., num - 1, the next ones to
     num - 1, ..., 0, and so on. So sizes differ by one at most, and clusters occur about equally often. With fewer words

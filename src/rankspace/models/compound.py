@@ -56,9 +56,9 @@ class CompoundModel(Model):
 
     `loss` is -log p(x | z) + KL(q(z | x) || N(0, 1)) of each sentence x. In training z is one reparameterised sample of
     q, so that the loss is, in expectation, an upper bound of -log p(x), and the KL is multiplied by `kl_weight`, an
-    attribute that training may raise from 0 to 1. In evaluation the weight is 1, and z is the mean of q: the figure
-    that is customarily reported as a perplexity, which is no bound. With the setting `samples` it is the mean over as
-    many samples of q instead, a bound in expectation. `log_prob` is the same with the other sign and weight 1.
+    attribute that training may raise from 0 to 1. In evaluation the weight is 1, and z is the mean of q: this gives the
+    figure that is customarily reported as a perplexity, which is no bound. With the setting `samples` it is the mean
+    over as many samples of q instead, a bound in expectation. `log_prob` is the same with the other sign and weight 1.
 
     `pose` gives every sentence its own distribution, by the same z (the mean in evaluation, whatever `samples` is), and
     `forward` the one of z = 0, the mean of the prior; `sampler` draws z from the prior.

@@ -37,8 +37,8 @@ class Posed(NamedTuple):
 class Model(nn.Module, ABC):
     """A parameterisation of a distribution.
 
-    `settings` are the arguments of its constructor: `create(model.NAME, **model.settings)` makes its like. `options` go
-    to every distribution it gives: order, precision, backend.
+    `settings` are the arguments of its constructor: `create(model.NAME, **model.settings)` makes another like it.
+    `options` go to every distribution it gives: order, precision, backend.
     """
 
     NAME: ClassVar[str]
@@ -85,7 +85,7 @@ class Model(nn.Module, ABC):
     def pose(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Posed:
         """The distribution for a batch: emissions of its distinct words alone. Padding is not read.
 
-        Words on a GPU are waited for: how many are distinct, the size of the emissions, is known there alone.
+        Waits for words on a GPU: how many are distinct, which is the size of the emissions, is known only there.
         """
         numbers = lengths_of(self.NAME, words, lengths)
         layout = ragged(numbers, words.device)
@@ -149,7 +149,7 @@ class Model(nn.Module, ABC):
         raise NotImplementedError(f"{self.NAME} has no kernels.")
 
     def loss(self, words: Int[Tensor, "batch length"], lengths: Lengths = None) -> Float[Tensor, "batch"]:
-        """What training makes small: -log p of each sentence, or an upper bound of it (`BOUND`)."""
+        """What training minimises: -log p of each sentence, or an upper bound of it (`BOUND`)."""
         return -self.log_prob(words, lengths)
 
     def sampler(self, generator: torch.Generator | None = None) -> Distribution:
@@ -158,7 +158,7 @@ class Model(nn.Module, ABC):
         return distribution
 
     def prepare(self, tokens: Int32[np.ndarray, "tokens"], offsets: Int64[np.ndarray, "sentences_and_one"]) -> None:
-        """Looks at the training text, once, before training begins. Most models have no need to."""
+        """Looks at the training text, once, before training begins. Most models do not need it."""
 
     def distribution_options(self) -> dict[str, Any]:
         """The options of its distributions. Raises RankspaceError for kernels, of which a model has none by itself."""

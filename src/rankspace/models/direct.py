@@ -38,7 +38,8 @@ class Counts(NamedTuple):
 class Direct(Model):
     """Every table of the distribution `of` is a softmax of free logits, which begin normal with deviation `spread`.
 
-    Of the sizes those that the distribution has are used. For EM: `counts` of batches, added up, then `set_counts`.
+    Of the sizes only those that the distribution has are used. For EM, add up `counts` of batches, then call
+    `set_counts`.
     """
 
     NAME: ClassVar = "direct"

@@ -19,7 +19,7 @@ from rankspace.models.parts import Choice, Emission
 class Transition(nn.Module):
     """p(next | state) = softmax over states of f_1(state) . f_2(next) / sqrt(size).
 
-    Both factors begin with numbers near one: without the root the first distributions would be all but certain.
+    Both factors begin with numbers near one: without the square root the first distributions would be all but certain.
     """
 
     def __init__(self, size: int) -> None:

@@ -36,9 +36,9 @@ class NeuralLHMM(FastChain):
     the first as Chiu et al. have it: exp(x_i) and exp(y_j) are nonnegative features, their products the transition.
     The start is a state of its own, the last of the v, which nothing leads to and which emits nothing.
 
-    No network stands between embeddings and features. What a network with rectifiers gives for all states has a large
-    mean, and x and y with it a large part that is the rank's alone. In p(q | i), in proportion to exp(x_iq) sum_j
-    exp(y_qj), that part counts twice: a few ranks take all within a hundred steps, and nothing is learned of what
+    No network stands between embeddings and features. The outputs of a network with rectifiers for all states share a
+    large mean, which gives x and y a large part that depends on the rank alone. In p(q | i), in proportion to exp(x_iq)
+    sum_j exp(y_qj), that part counts twice: a few ranks take all within a hundred steps, and nothing is learned of what
     follows what. x and y begin standard normal: ranks are unlike, and about equally likely.
 
     `dropout` leaves out ranks, `state_dropout` states: a step of training has a random choice of the others.

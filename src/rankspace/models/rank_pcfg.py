@@ -18,7 +18,7 @@ class RankPCFG(LowRankTreeModel):
 
     Preterminal embeddings are shared by the emissions and the children. f_1, f_2, f_3 are residual networks like h_1
     and h_2; with `networks="rectified"`, as in the authors' published code, each is one linear map and a rectifier.
-    `start="embedding"`, from there too, chooses the root by a network of one embedding; `start="ranks"` has no start
+    `start="embedding"`, also as there, chooses the root by a network of one embedding; `start="ranks"` has no start
     vector over nonterminals: the root is a symbol of its own, the last nonterminal, which nothing rewrites to, and the
     first rank is drawn from its head.
 

@@ -25,7 +25,7 @@ class Tables(NamedTuple):
 class Child(nn.Module):
     """p(B | A) = softmax over symbols of (P w_A + b) . f(w_B) / sqrt(size); with latent vectors, of [w_A; z], [w_B; z].
 
-    Both factors begin with numbers near one: without the root the first distributions would be all but certain.
+    Both factors begin with numbers near one: without the square root the first distributions would be all but certain.
     """
 
     def __init__(self, size: int, latent: int | None = None) -> None:

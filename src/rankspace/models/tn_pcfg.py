@@ -21,10 +21,10 @@ class ToRanks(Rectified):
 
 
 class TNPCFG(LowRankTreeModel):
-    """As `rank-pcfg` in what it distributes, with a projection to ranks of its own for head, left and right.
+    """The same distribution as `rank-pcfg`, with a projection to ranks of its own for head, left and right.
 
-    The root is chosen by a residual network of one embedding. With `options["order"] = "state"` it also computes in
-    the order of its authors; the default is what is cheaper.
+    The root is chosen by a residual network of one embedding. With `options["order"] = "state"` it also computes in the
+    order of its authors; the default is the cheaper order.
     """
 
     NAME: ClassVar = "tn-pcfg"

@@ -56,8 +56,8 @@ class Trained:
 
     model: in evaluation mode. card: of the run: model, data, environment, precision, results. step: of the checkpoint.
     notice: what was wrong with the checkpoint that was asked for, if another was taken.
-    max_tokens: words of a batch, padding included; lower it where memory is short. watch: told of each batch that is
-    done how many sentences it had.
+    max_tokens: words of a batch, padding included; lower it where memory is short.
+    watch: called with the number of sentences of each batch that is done.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Trained:
         return results
 
     def log_prob(self, sentences: Sequence[Words]) -> list[float]:
-        """log p of each sentence, -inf for an impossible one; of a compound model what it has in its place."""
+        """log p of each sentence, -inf for an impossible one; for a compound model, the figure that it has instead."""
         results = [float("-inf")] * len(sentences)
         for part in self.parts(sentences):
             with torch.no_grad():
@@ -185,7 +185,7 @@ class Trained:
 
     def surprisal(self, sentences: Sequence[Words]) -> list[list[float]]:
         """- log p(word | words before it) of each word, in nats; the last is that of <eos>, where the model has it, and
-        of a grammar that of the end. They sum to minus the log-probability of the sentence.
+        for a grammar that of the end of the sentence. They sum to minus the log-probability of the sentence.
 
         Raises RankspaceError for a compound grammar, which is made for each sentence from all of its words.
         """
@@ -259,10 +259,10 @@ def load(
     """The trained model of a run, or of the package by its name, from a checkpoint: best, held-out, last or
     previous.
 
-    A folder comes before a model of the package that has its name. Before there is a best checkpoint the last stands
-    for it. With `fallback`, a checkpoint that cannot be read is replaced by another of the run, with a warning that
-    says so. Raises FormatError for what is no run, and for a checkpoint that is missing, foreign, truncated or of a
-    later version; NotEnoughMemoryError for a model that the device does not hold.
+    A folder comes before a model of the package that has its name. Until there is a best checkpoint, the last one is
+    taken for it. With `fallback`, a checkpoint that cannot be read is replaced by another of the run, with a warning
+    that says so. Raises FormatError for what is no run, and for a checkpoint that is missing, foreign, truncated or of
+    a later version; NotEnoughMemoryError for a model that the device does not hold.
     """
     run = RunDirectory.open(find_run(Path(directory)))
     vocabulary = run.vocabulary()
