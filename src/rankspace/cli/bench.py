@@ -29,11 +29,14 @@ app = typer.Typer(
 )
 
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: checks that it runs, says nothing of speed.")]
-Alone = Annotated[bool, typer.Option("--alone", help="These sizes only: none around them, no packages, no growth.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, to check that it runs; says nothing about speed.")]
+Alone = Annotated[
+    bool,
+    typer.Option("--alone", help="Measure these sizes only: none around them, no other packages, no growth of costs."),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON object to this file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Rank = Annotated[int, typer.Option(min=1, help="Its rank.")]
+Rank = Annotated[int, typer.Option(min=1, help="Rank of the decomposition.")]
 Batch = Annotated[int, typer.Option(min=1, help="Sentences in a batch.")]
 Length = Annotated[int, typer.Option(min=2, help="Words in a sentence.")]
 Vocabulary = Annotated[int, typer.Option(min=1, help="Words in the vocabulary.")]
@@ -56,7 +59,7 @@ def bench_fgg(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """The generic engine: what generality costs, and what rank space gains.
+    """Time the generic engine: what its generality costs, and what rank space gains.
 
     Examples:
 
@@ -85,7 +88,7 @@ def bench_chain(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Rank-space HMMs, forward and backward: against autograd, against packages, and against the claimed costs.
+    """Time rank-space HMMs, forward and backward, against autograd, other packages and the claimed costs.
 
     Examples:
 
@@ -105,7 +108,7 @@ def bench_chain(
 def bench_tree(
     device: Device = "cpu",
     nonterminals: Annotated[int, typer.Option(min=1, help="Nonterminals of the rank-space PCFG.")] = 450,
-    preterminals: Annotated[int, typer.Option(min=1, help="Its preterminals.")] = 900,
+    preterminals: Annotated[int, typer.Option(min=1, help="Preterminals of the rank-space PCFG.")] = 900,
     rank: Rank = 100,
     batch: Batch = 16,
     length: Length = 40,
@@ -115,7 +118,7 @@ def bench_tree(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Rank-space PCFGs, forward and backward: against autograd, against torch-struct, and against the claimed costs.
+    """Time rank-space PCFGs, forward and backward, against autograd, torch-struct and the claimed costs.
 
     Examples:
 
@@ -135,21 +138,21 @@ def bench_tree(
 def bench_gpu(
     rows: Annotated[
         list[str] | None,
-        typer.Option("--rows", metavar="NAME", help="Only this row; repeat it, or give several with commas."),
+        typer.Option("--rows", metavar="NAME", help="Run only this row; may be repeated, or several with commas."),
     ] = None,
     precision: Annotated[
-        Precision | None, typer.Option(help="Of all rows; each has its own where none is given.")
+        Precision | None, typer.Option(help="Precision of all rows; if left out, each row has its own.")
     ] = None,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Also steps of rank-pcfg over lengths, ranks and batches.")
+        bool, typer.Option("--sweep", help="Also measure steps of rank-pcfg at several lengths, ranks and batch sizes.")
     ] = False,
     quick: Quick = False,
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """What one GPU does of the promised training steps, parses and training runs, after a comparison with float64.
+    """Time training steps, parses and training runs on one GPU, after a comparison with float64.
 
-    The output file is written after each of them, so that a run which is cut off keeps what it has.
+    The output file is written after each of them, so that what was measured is kept if the command is cut off.
 
     Examples:
 

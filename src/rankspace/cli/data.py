@@ -15,7 +15,7 @@ MOST_NAMES = 3  # of files that are listed
 app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
-    help="""Text and treebanks: prepare them for training, look at what is prepared.
+    help="""Prepare text and treebanks for training, and look at what is prepared.
 
     Examples:
 
@@ -63,33 +63,54 @@ def prepare(
     preset: Annotated[
         str, typer.Option(help="plain, ptb, ptb-lm, nltk, nltk-lm, craft or gum; the options below change it.")
     ] = "plain",
-    format: Annotated[FileFormat, typer.Option(help="What the files hold.")] = FileFormat.auto,
+    format: Annotated[
+        FileFormat, typer.Option(help="What the files hold; auto: trees if a file begins with a bracket.")
+    ] = FileFormat.auto,
     vocabulary: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A vocabulary file or prepared folder, not the training split.")
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Take the vocabulary from this file or prepared folder, not from the training split."
+        ),
     ] = None,
     split_table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Which line of a file is in which split.")
+        Path | None, typer.Option(metavar="FILE", help="A table of which line of a file is in which split.")
     ] = None,
     remove_punctuation: Annotated[
-        bool | None, typer.Option("--remove-punctuation/--keep-punctuation", help="By POS tag; in text by word.")
+        bool | None,
+        typer.Option(
+            "--remove-punctuation/--keep-punctuation",
+            help="Remove or keep punctuation: by POS tag in trees, by word in text.",
+        ),
     ] = None,
-    keep_traces: Annotated[bool | None, typer.Option("--keep-traces/--remove-traces", help="Words -NONE-.")] = None,
+    keep_traces: Annotated[
+        bool | None, typer.Option("--keep-traces/--remove-traces", help="Keep or remove words tagged -NONE-.")
+    ] = None,
     drop_root: Annotated[
         list[str] | None, typer.Option(metavar="LABEL", help="Leave out trees with this label; may be repeated.")
     ] = None,
     keep_function_tags: Annotated[
-        bool | None, typer.Option("--keep-function-tags/--strip-function-tags", help="NP-SBJ, or NP.")
+        bool | None,
+        typer.Option(
+            "--keep-function-tags/--strip-function-tags", help="Keep labels such as NP-SBJ, or cut them to NP."
+        ),
     ] = None,
-    unary: Annotated[Unary | None, typer.Option(help="Of nodes over the same words, which stay.")] = None,
-    lower_case: Annotated[bool | None, typer.Option("--lower-case/--keep-case", help="Lower-case words.")] = None,
-    numbers: Annotated[Numbers | None, typer.Option(help="Keep numbers, or make them N.")] = None,
-    max_words: Annotated[int | None, typer.Option(min=1, help="Size of the vocabulary without <unk>, <eos>.")] = None,
-    min_count: Annotated[int | None, typer.Option(min=1, help="Rarer words are <unk>.")] = None,
-    eos: Annotated[bool | None, typer.Option("--eos/--no-eos", help="Give <eos> a number.")] = None,
+    unary: Annotated[Unary | None, typer.Option(help="Of several nodes over the same words, which to keep.")] = None,
+    lower_case: Annotated[
+        bool | None, typer.Option("--lower-case/--keep-case", help="Turn words into lower case, or keep their case.")
+    ] = None,
+    numbers: Annotated[
+        Numbers | None,
+        typer.Option(help="Keep numbers, or write N: for digits within words, or only for words that are numbers."),
+    ] = None,
+    max_words: Annotated[
+        int | None, typer.Option(min=1, help="Size of the vocabulary, without <unk> and <eos>.")
+    ] = None,
+    min_count: Annotated[int | None, typer.Option(min=1, help="Rarer words become <unk>.")] = None,
+    eos: Annotated[bool | None, typer.Option("--eos/--no-eos", help="Give <eos> a number, for HMMs.")] = None,
     max_length: Annotated[
-        int | None, typer.Option(min=0, help="Longer sentences are bad input; 1000 unless given, 0 for no limit.")
+        int | None, typer.Option(min=0, help="Longer sentences are bad input; 1000 if left out, 0 for no limit.")
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Count bad input and go on.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad input, count it and go on.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite DIR if it is prepared data.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,

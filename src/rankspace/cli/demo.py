@@ -12,19 +12,22 @@ from rankspace.seeds import LARGEST_SEED
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything it makes.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything the demo writes.")] = Path(
         "demo-output"
     ),
-    quick: Annotated[bool, typer.Option("--quick", help="Half a minute: a smaller treebank, fewer epochs.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Of weights and batches.")] = 1,
-    seeds: Annotated[str, typer.Option("--seeds", help="Several, such as 1,2,3: one demonstration for each.")] = "",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take half a minute: a smaller treebank, fewer epochs.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of weights and batches.")] = 1,
+    seeds: Annotated[str, typer.Option("--seeds", help="Several seeds, such as 1,2,3: one demo for each.")] = "",
     device: Device = DeviceName.cpu,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Make a treebank, train a grammar and a language model on its words alone, and show what they learned.
 
-    Takes about three minutes on two cores, with --quick half a minute. Ends with the path of a report.
+    This takes about three minutes on two cores, or half a minute with --quick. At the end it prints the path of a
+    report.
 
     Examples:
 

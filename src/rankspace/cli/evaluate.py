@@ -44,25 +44,31 @@ def evaluate(
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="DATA", help="A folder that `data prepare` wrote, or synthetic[:N]; else as in training."
+            metavar="DATA",
+            help="A folder that `data prepare` wrote, or synthetic[:N]; if left out, the data that RUN was trained on.",
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = SPLIT,
     predicted: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Trees of any parser, one a line, in place of a run.")
+        Path | None, typer.Option(metavar="FILE", help="Trees of any parser, one per line, instead of a run.")
     ] = None,
-    gold: Annotated[Path | None, typer.Option(metavar="FILE", help="The gold trees of --predicted.")] = None,
+    gold: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The gold trees to compare --predicted with.")
+    ] = None,
     unlabelled: Annotated[
         bool, typer.Option("--unlabelled", help="The predicted brackets have no symbols: ((the dog) barks).")
     ] = False,
-    gold_unlabelled: Annotated[bool, typer.Option("--gold-unlabelled", help="Nor have the gold ones.")] = False,
+    gold_unlabelled: Annotated[
+        bool, typer.Option("--gold-unlabelled", help="The gold brackets have no symbols.")
+    ] = False,
     preset: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Clean --gold as `data prepare` does: ptb, nltk, nltk-lm, craft, gum, plain."
+            metavar="NAME",
+            help="Clean --gold as `data prepare` does with a preset: ptb, nltk, nltk-lm, craft, gum, plain.",
         ),
     ] = None,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Longer sentences are left out, and counted.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Leave out longer sentences, and count them.")] = None,
     others: With = None,
     checkpoint: Checkpoint = CheckpointName.best,
     fallback: Fallback = False,
@@ -72,15 +78,16 @@ def evaluate(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a run on prepared data, or files of bracketed trees.
+    """Evaluate a run on prepared data, or one file of bracketed trees against another.
 
-    Perplexity divides by the words plus one for each sentence; to an HMM that one is <eos>.
+    Perplexity counts the words of each sentence plus one; for an HMM, this one is <eos>.
 
-    F1 is unlabelled, of spans of several words but not all: S-F1 is the mean over sentences, corpus F1 of all spans.
+    F1 is unlabelled, over spans of more than one word that are shorter than the sentence. S-F1 is the mean over
+    sentences; corpus F1 counts all spans together.
 
-    A tag is right if it is the gold tag that its preterminal, or state, meets most often.
+    A tag is right if it is the gold tag that the word's preterminal, or state, meets most often.
 
-    Grammars that parse together (--with) have scores of their trees alone.
+    For grammars that parse together (--with), only the trees are scored.
 
     Examples:
 

@@ -22,21 +22,26 @@ COLUMNS = ("row", "data", "seeds", *FIGURES, TOGETHER, "right-branching test", "
 
 
 def experiment(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A table; --list shows them.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of a table; --list shows them.")] = None,
     minutes: Annotated[
-        float | None, typer.Option(metavar="M", help="Stop after so many; the same command goes on.")
+        float | None, typer.Option(metavar="M", help="Stop after M minutes; the same command then goes on.")
     ] = None,
-    rows: Annotated[str | None, typer.Option(metavar="A,B", help="These rows alone; --list shows them.")] = None,
-    on: Annotated[str | None, typer.Option(metavar="A,B", help="These data sets alone; --list shows them.")] = None,
-    seeds: Annotated[str | None, typer.Option(metavar="1,2", help="In place of the seeds of the rows.")] = None,
+    rows: Annotated[str | None, typer.Option(metavar="A,B", help="Only these rows; --list shows them.")] = None,
+    on: Annotated[str | None, typer.Option(metavar="A,B", help="Only these data sets; --list shows them.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="1,2", help="Use these seeds instead of those of the rows.")
+    ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Raw files, or WSJ sections; none: synthetic sentences.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of raw files or WSJ sections; if left out, synthetic sentences."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Data, runs and records.")] = Path(
-        "experiment-output"
-    ),
-    jobs: Annotated[int, typer.Option(metavar="N", help="So many runs at a time, which share the device.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Toy models on synthetic sentences, in seconds.")] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for data, runs and records.")
+    ] = Path("experiment-output"),
+    jobs: Annotated[int, typer.Option(metavar="N", help="Train N runs at a time, which share the device.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train toy models on synthetic sentences, in seconds.")
+    ] = False,
     device: Device = DeviceName.auto,
     show: Annotated[
         bool, typer.Option("--list", help="List the tables, or the rows of NAME, and run nothing.")
@@ -46,8 +51,8 @@ def experiment(
 ) -> None:
     """Run an experiment of the paper and write its record: all seeds, all epochs, all scores.
 
-    Each seed of each row is a run in the output folder. Finished runs are skipped, and stopped ones go on; --list
-    tells how many are done there.
+    Each seed of each row is a run in the output folder. Finished runs are skipped, and stopped runs go on; --list shows
+    how many are done.
 
     Examples:
 

@@ -47,7 +47,7 @@ AsJson = Annotated[
 @app.command(cls=Command)
 def check(
     file: GrammarFile,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse useless nonterminals.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a grammar with useless nonterminals.")] = False,
     open_start: OpenStart = False,
     as_json: AsJson = False,
 ) -> None:
@@ -73,8 +73,10 @@ def check(
 @app.command(cls=Command)
 def z(
     file: GrammarFile,
-    sentence: Annotated[str | None, typer.Option(help="Words, with blanks between them, to be observed.")] = None,
-    label: Annotated[str | None, typer.Option(help="Node label that carries the words, where it is in doubt.")] = None,
+    sentence: Annotated[
+        str | None, typer.Option(help="The sentence to observe: words with blanks between them.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Node label that carries the words, where several could.")] = None,
     semiring: Annotated[SemiringName, typer.Option(help="What to compute.")] = SemiringName.real,
     open_start: OpenStart = False,
     as_json: AsJson = False,
@@ -106,8 +108,8 @@ def z(
 @app.command(cls=Command)
 def rank_space(
     file: GrammarFile,
-    rank: Annotated[int, typer.Option(min=1, help="Number of ranks of each decomposition.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.json", help="Where the result goes.")],
+    rank: Annotated[int, typer.Option(min=1, help="Rank of each decomposition.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.json", help="The file to write.")],
     max_error: Annotated[float, typer.Option(min=0, help="Largest relative error allowed in a decomposition.")] = 1e-3,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random starts.")] = 0,
     restarts: Annotated[int, typer.Option(min=1, help="Random starts of each decomposition.")] = 10,
@@ -159,7 +161,9 @@ def rank_space(
 def draw(
     file: GrammarFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.svg", help="A .svg, .png or .pdf file.")],
-    rule: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A rule to draw; may be repeated.")] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Draw only this rule; may be repeated.")
+    ] = None,
 ) -> None:
     """Draw the rules of a grammar as factor graphs.
 

@@ -33,15 +33,16 @@ OPTIONAL = {  # packages, and what they are for
 def info(
     run: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN", help="The folder of a run, or of several by seeds; or a model of the package."),
+        typer.Argument(metavar="RUN", help="The folder of a run, or of several seeds; or a model of the package."),
     ] = None,
     models: Annotated[
-        bool, typer.Option("--models", help="List the models and their settings, and the trained ones of the package.")
+        bool,
+        typer.Option("--models", help="List the models with their settings, and the trained models of the package."),
     ] = False,
-    presets: Annotated[bool, typer.Option("--presets", help="List the presets of training.")] = False,
+    presets: Annotated[bool, typer.Option("--presets", help="List the presets for training.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is in a run or a folder of seeds; or models, or presets; or versions, devices, optional packages.
+    """Describe a run or a folder of seeds; list models or presets; or print versions, devices and optional packages.
 
     Examples:
 

@@ -55,18 +55,19 @@ def parse(
     files: Files = None,
     model: ModelOption = None,
     format: Annotated[
-        TreeFormat, typer.Option("--format", "-f", help="brackets, json, drawing or svg.")
+        TreeFormat, typer.Option("--format", "-f", help="How to write trees: brackets, json, drawing or svg.")
     ] = TreeFormat.brackets,
-    labels: Annotated[bool, typer.Option("--labels", help="With the symbols of the grammar: NT-12, PT-3.")] = False,
-    kbest: Annotated[int, typer.Option(min=1, metavar="K", help="The K best trees of each sentence.")] = 1,
+    labels: Annotated[bool, typer.Option("--labels", help="Show the symbols of the grammar: NT-12, PT-3.")] = False,
+    kbest: Annotated[int, typer.Option(min=1, metavar="K", help="Print the K best trees of each sentence.")] = 1,
     trees: Trees = False,
     clean: Clean = False,
     others: With = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Longer sentences are given no tree, which takes neither time nor memory.")
+        int | None, typer.Option(min=1, help="Longer sentences get no tree, and take neither time nor memory.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="PATH", help="A file; with --format svg, a folder.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Write to this file or, with --format svg, this folder."),
     ] = None,
     force: Force = False,
     checkpoint: Checkpoint = CheckpointName.best,
@@ -75,14 +76,14 @@ def parse(
     device: Device = DeviceName.auto,
     quiet: Quiet = False,
 ) -> None:
-    """Parse sentences with a trained grammar: the tree with the most spans that are right in expectation (MBR).
+    """Parse sentences with a trained grammar: trees with the most spans that are right in expectation (MBR).
 
-    Sentences are lines of words with blanks between them; trees come in their order.
+    The input has one sentence per line, as words with blanks between them; trees come in the same order.
 
     A sentence that the grammar cannot produce has () in place of its tree, and an empty line stays an empty line.
 
-    Grammars of different seeds or recipes err in different places: with --with, spans count the mean of their
-    probabilities under all of them.
+    Grammars of different seeds or recipes make different errors. With --with, several parse together: each span counts
+    with the mean of its probabilities under all of them.
 
     Examples:
 

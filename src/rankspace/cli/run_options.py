@@ -36,23 +36,27 @@ class CheckpointName(StrEnum):
     previous = "previous"
 
 
-_RUN = "The folder of a run, as `rankspace train` wrote it, or a model of the package: craft-small."
+_RUN = "The folder of a run that `rankspace train` wrote, or a model of the package, such as craft-small."
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help=_RUN)]
 RunOrNone = Annotated[Path | None, typer.Argument(metavar="RUN", help=_RUN)]  # where it may be given otherwise
-ModelOption = Annotated[Path | None, typer.Option("--model", metavar="RUN", help="RUN as an option, in its place.")]
+ModelOption = Annotated[
+    Path | None, typer.Option("--model", metavar="RUN", help="The run, given as an option instead of as RUN.")
+]
 With = Annotated[
     list[Path] | None,
-    typer.Option("--with", metavar="RUN", help="Another grammar that parses together with RUN; may be repeated."),
+    typer.Option("--with", metavar="RUN", help="Another grammar, to parse together with RUN; may be repeated."),
 ]
 Checkpoint = Annotated[CheckpointName, typer.Option(help="Which weights of the run: best, held-out, last or previous.")]
 Fallback = Annotated[bool, typer.Option("--fallback", help="Take another checkpoint if this one cannot be read.")]
 Device = Annotated[DeviceName, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu or cuda.")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Words of a batch with its padding; less takes less memory.")]
-Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="What is drawn at random depends on it alone.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Largest batch, in words with padding; smaller takes less memory.")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=LARGEST_SEED, help="Everything drawn at random depends on this seed alone.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on stderr.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the output file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 MAX_TOKENS = 2048
 MOST_SIGNS = 8  # of those that a font lacks, how many are told

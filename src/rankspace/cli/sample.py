@@ -29,8 +29,8 @@ def sample(
     run: RunOrNone = None,
     model: ModelOption = None,
     num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many sentences to draw.")] = 10,
-    max_length: Annotated[int, typer.Option(min=1, help="The most words of a sentence.")] = 40,
-    trees: Annotated[bool, typer.Option("--trees", help="With the trees of a grammar and their symbols.")] = False,
+    max_length: Annotated[int, typer.Option(min=1, help="Largest number of words in a sentence.")] = 40,
+    trees: Annotated[bool, typer.Option("--trees", help="Print the trees of a grammar, with symbols.")] = False,
     seed: Seed = 0,
     as_json: JsonLines = False,
     checkpoint: Checkpoint = CheckpointName.best,
@@ -38,11 +38,12 @@ def sample(
     device: Device = DeviceName.auto,
     quiet: Quiet = False,
 ) -> None:
-    """Draw sentences from a trained model, one a line.
+    """Draw sentences from a trained model, one per line.
 
-    A sentence of an HMM is cut at --max-length words; a tree that grows beyond is given up and has no line.
+    A sentence of an HMM is cut at --max-length words; a grammar's tree that grows beyond that is given up and has no
+    line.
 
-    How many these are, and how probable that is, is told on stderr.
+    How many these are, and how probable such sentences are, is printed on stderr.
 
     Examples:
 

@@ -37,9 +37,9 @@ def score(
     files: Files = None,
     model: ModelOption = None,
     surprisal: Annotated[
-        bool, typer.Option("--surprisal", help="A line for each word: - log p(word | words before it).")
+        bool, typer.Option("--surprisal", help="Print a line for each word: - log p(word | words before it).")
     ] = False,
-    base: Annotated[str, typer.Option(help="Of logarithms: e (nats), 2 (bits) or 10.")] = "e",
+    base: Annotated[str, typer.Option(help="Base of the logarithms: e (nats), 2 (bits) or 10.")] = "e",
     trees: Trees = False,
     clean: Clean = False,
     as_json: JsonLines = False,
@@ -49,12 +49,13 @@ def score(
     device: Device = DeviceName.auto,
     quiet: Quiet = False,
 ) -> None:
-    """Print the log-probability of each sentence, a tab and the sentence; on stderr, total and perplexity.
+    """Print the log-probability of each sentence, a tab and the sentence; on stderr, totals and perplexity.
 
-    Impossible sentences have -inf; an empty line stays an empty line and is not scored.
+    An impossible sentence has -inf. An empty line stays empty and is not scored.
 
-    With --surprisal the first line names the columns; then a line has the number of the sentence, the place of the word
-    in it, the word, the word as it is seen, and its surprisal. The last of a sentence is that of its end.
+    With --surprisal the first line names the columns. Each line after it has the number of the sentence, the place of
+    the word in it, the word, the word as the model sees it, and its surprisal. The last line of a sentence is that of
+    its end.
 
     Examples:
 

@@ -20,9 +20,9 @@ REMEDIES = {  # of the readers, in the options of other commands
 
 Files = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="FILE", help="Sentences, one a line; - or none: standard input."),
+    typer.Argument(metavar="FILE", help="Files with one sentence per line; - or no file: standard input."),
 ]
-Trees = Annotated[bool, typer.Option("--trees", help="The input is a treebank, of which the words are taken.")]
+Trees = Annotated[bool, typer.Option("--trees", help="The input is a treebank; take the words of its trees.")]
 Clean = Annotated[bool, typer.Option("--clean", help="Leave out what the training data left out: punctuation, traces.")]
 
 Tell = Callable[[str], None]

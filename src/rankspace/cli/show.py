@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
-    help="""Pictures: a parse, the chart of a sentence, training curves, the words of states.
+    help="""Draw a parse, the chart of a sentence or training curves; list the words of states.
 
     Examples:
 
@@ -49,10 +49,10 @@ app = typer.Typer(
     """,
 )
 
-PictureFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .svg file, or .png.")]
-Sentence = Annotated[str, typer.Argument(metavar="SENTENCE", help="Words with blanks between them, as one argument.")]
+PictureFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .svg or .png file.")]
+Sentence = Annotated[str, typer.Argument(metavar="SENTENCE", help="Words with blanks between them, in quotes.")]
 GoldTree = Annotated[
-    str | None, typer.Option(metavar="BRACKETS", help="The gold tree, to compare: '(S (NP the dog) barks)'.")
+    str | None, typer.Option(metavar="BRACKETS", help="The gold tree to compare with: '(S (NP the dog) barks)'.")
 ]
 
 
@@ -61,20 +61,20 @@ def tree(
     output: PictureFile,
     run: RunOrNone = None,
     sentence: Annotated[
-        str | None, typer.Argument(metavar="SENTENCE", help="Words with blanks between them, as one argument.")
+        str | None, typer.Argument(metavar="SENTENCE", help="Words with blanks between them, in quotes.")
     ] = None,
     brackets: Annotated[
         str | None, typer.Option(metavar="BRACKETS", help="Draw this tree, without a run: '(S (NP the dog) barks)'.")
     ] = None,
     gold: GoldTree = None,
-    labels: Annotated[bool, typer.Option("--labels", help="With the symbols of the grammar: NT-12, PT-3.")] = False,
+    labels: Annotated[bool, typer.Option("--labels", help="Show the symbols of the grammar: NT-12, PT-3.")] = False,
     checkpoint: Checkpoint = CheckpointName.best,
     fallback: Fallback = False,
     device: Device = DeviceName.auto,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw the parse of a sentence, with the probability of each span; or a tree that is given.
+    """Draw the parse of a sentence with the probability of each span, or draw a given tree.
 
     Examples:
 
@@ -112,7 +112,7 @@ def heat_map(
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw the chart of a sentence: the probability of each span to be a constituent.
+    """Draw the chart of a sentence: the probability that each span is a constituent.
 
     Examples:
 
@@ -140,7 +140,7 @@ def heat_map(
 def curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, or models of the package.")],
     output: PictureFile,
-    title: Annotated[str, typer.Option(help="Above the picture.")] = "",
+    title: Annotated[str, typer.Option(help="Title above the picture.")] = "",
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
@@ -162,15 +162,15 @@ def curves(
 @app.command(cls=Command)
 def words(
     run: RunPath,
-    top: Annotated[int, typer.Option(min=1, metavar="K", help="Words of each.")] = 10,
-    states: Annotated[int, typer.Option(min=1, metavar="N", help="The N most used ones.")] = 20,
+    top: Annotated[int, typer.Option(min=1, metavar="K", help="Number of words for each state.")] = 10,
+    states: Annotated[int, typer.Option(min=1, metavar="N", help="Number of states, the most used ones.")] = 20,
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="DATA", help="Count their use in prepared data, not in 1,000 drawn sentences."),
+        typer.Option("--data", metavar="DATA", help="Count use in prepared data instead of 1,000 drawn sentences."),
     ] = None,
-    split: Annotated[str, typer.Option(help="Of the data: train, valid or test.")] = "valid",
+    split: Annotated[str, typer.Option(help="Split of DATA: train, valid or test.")] = "valid",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a page, .html, instead.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write an .html page instead of the table.")
     ] = None,
     seed: Seed = 0,
     checkpoint: Checkpoint = CheckpointName.best,
@@ -181,7 +181,7 @@ def words(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the most likely words of the preterminals, states or ranks that are used most, and the share of their use.
+    """Print the preterminals, states or ranks that are used most: share of use and likeliest words of each.
 
     Examples:
 

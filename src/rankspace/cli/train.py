@@ -35,12 +35,18 @@ def train(
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="A configuration in TOML.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="section.key=value; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: section.key=value; may be repeated."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="The same as --set run.seed=N.")] = None,
-    seeds: Annotated[str | None, typer.Option(metavar="1,2,3", help="One run for each, and a table of them.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR, if there is one.")] = False,
-    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="1,2,3", help="Train one run for each seed, and print statistics over the runs."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR, if there is one.")] = False,
+    device: Annotated[
+        Device, typer.Option(help="Where to train: auto (a GPU if there is one), cpu or cuda.")
+    ] = Device.auto,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
