@@ -154,29 +154,52 @@ class PrefixSuite:
             (found[41] - found[40]).item(), rel=1e-9
         )
 
-    def test_left_edges_without_end(self, order: str) -> None:
-        """Every leftmost child is a nonterminal: nothing comes to a word. Or hardly ever: refused."""
+    def two_that_never_mix(self, left: Tensor, right: Tensor, root: Tensor, dtype: torch.dtype, **options: Any) -> Any:
+        """Two nonterminals, two preterminals that emit two words alike."""
+        emission = torch.full((2, 2), 0.5, dtype=torch.float64)
+        linear = {"log_root": root, **self.model.independent(left, right), "log_emission": emission}
+        return self.made({name: value.log().to(dtype) for name, value in linear.items()}, **options)
+
+    @pytest.mark.parametrize("to_words", [0.0, 1e-30, 1e-7, 1e-3])
+    def test_deep_left_edges(self, order: str, dtype: torch.dtype, to_words: float) -> None:
+        """However rarely the leftmost child is a word, in the end it is: both words are as probable. Unless never."""
+        rest = 1 - to_words
+        left = torch.tensor([[rest, 0, to_words, 0], [0, rest, 0, to_words]], dtype=torch.float64)
         right = torch.tensor([[0.0, 0, 1, 0], [0, 0, 0, 1]], dtype=torch.float64)
-        for to_words, expected in ((0.0, None), (1e-15, "left edges have no end"), (1e-6, 0.0)):
-            left = torch.tensor([[1 - to_words, 0, to_words, 0], [0, 1 - to_words, 0, to_words]], dtype=torch.float64)
-            rest = {"log_root": torch.full((2,), 0.5).double(), "log_emission": torch.full((2, 2), 0.5).double()}
-            linear = rest | self.model.independent(left, right)
-            made = self.made({name: value.log() for name, value in linear.items()}, order=order)
-            words = torch.tensor([[0, 1]])
-            if isinstance(expected, str):
-                with pytest.raises(ValueError, match=expected) as caught:
-                    made.surprisal(words)
-                assert str(caught.value) == (
-                    f"{type(made).__name__}: the leftmost child of a nonterminal is a nonterminal again with a "
-                    f"probability so near to one that left edges have no end, as far as float64 can tell: what a "
-                    f"sentence begins with has no probability."
-                )
-            elif expected is None:
-                assert made.log_prefix(words)[0].tolist() == [0, -math.inf, -math.inf]
-            else:  # in the end every left edge comes to a word
-                assert made.log_prefix(words)[0].tolist() == pytest.approx(
-                    [0, math.log(0.5), 2 * math.log(0.5)], abs=1e-8
-                )
+        made = self.two_that_never_mix(left, right, torch.full((2,), 0.5).double(), dtype, order=order)
+        found = made.log_prefix(torch.tensor([[0, 1]]))[0].tolist()
+        if to_words:
+            assert found == pytest.approx([0, math.log(0.5), 2 * math.log(0.5)], abs=1e-6)
+        else:
+            assert found == [0, -math.inf, -math.inf]
+
+    @pytest.mark.parametrize("scale", [6.0, 20.0, 100.0])
+    def test_peaked_grammars_in_float32_stay_probable(self, order: str, scale: float) -> None:
+        """Rows sum to one within 1e-7 there, and left edges may be 1e10 deep: nothing is multiplied by that."""
+        for seed in range(8):
+            made = self.made(self.model.parameters(seed, scale, torch.float32), order=order)
+            first = made.next_word(torch.zeros(1, 0, dtype=torch.int64))[0]
+            assert first.exp().sum().item() == pytest.approx(1, abs=1e-5)
+            found = made.log_prefix(WORDS, NUMBERS)
+            for b, n in enumerate(NUMBERS):
+                assert found[b, 0] == 0
+                assert (found[b, 1 : n + 1] <= found[b, :n]).all()
+
+    def test_what_comes_to_no_further_word(self, order: str) -> None:
+        """The second nonterminal begins with itself alone. It is half of the right children of the first one, so that
+        half of the trees come to their first word and to no other; words that nothing leads to change nothing."""
+        left = torch.tensor([[0.0, 0, 1, 0], [0, 1, 0, 0]], dtype=torch.float64)
+        right = torch.tensor([[0.0, 0.5, 0.5, 0], [0, 0, 1, 0]], dtype=torch.float64)
+        made = self.two_that_never_mix(left, right, torch.tensor([1.0, 0]).double(), torch.float64, order=order)
+        words = torch.tensor([[0]])
+        assert made.log_prefix(words)[0].tolist() == pytest.approx([0, math.log(0.5)])
+        assert made.next_word(words)[0].exp().tolist() == pytest.approx([0.25, 0.25])
+        assert made.log_prob(words).item() == -math.inf
+
+    def test_prefixes_are_said_to_be_in_float64(self) -> None:
+        made = self.made(self.model.parameters(dtype=torch.float32))
+        for query in ("log_prefix", "surprisal", "next_word"):
+            assert "float64" in made._shortage(query, WORDS, NUMBERS).sizes
 
     def test_parameters_that_are_nan_are_told(self) -> None:
         parameters = self.model.parameters()

@@ -16,7 +16,7 @@ from rankspace.inference.chain.log_z import log_z
 from rankspace.inference.chain.paths import Draw, best, max_product
 from rankspace.inference.exponentials import product_of_exponentials
 from rankspace.inference.links import DenseLink, FactoredLink, Link
-from rankspace.inference.logarithms import exact_log_product, log_matrix_product, log_sum_exp
+from rankspace.inference.logarithms import exact_log_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
@@ -122,37 +122,6 @@ def test_only_range_makes_a_sentence_lost() -> None:
 
     assert [lost_after(length, positive=False) for length in (5, 10, 12, 40)] == [False, False, True, True]
     assert [lost_after(length, positive=True) for length in (5, 10, 12, 40)] == [False, False, True, True]
-
-
-def test_exact_products_of_logarithms() -> None:
-    """Entries that are 1e-600 of the largest are right too, and zeros stay zeros."""
-    rows = torch.tensor([[0.0, -1500.0, -math.inf], [-math.inf] * 3, [-5000.0, -5001.0, -5002.0]], dtype=torch.float64)
-    matrix = torch.tensor([[0.0, 0.0, 0.0], [-math.inf, -3.0, 0.0], [-900.0, -1.0, -2.0], [-math.inf, -math.inf, 0.0]])
-    matrix = matrix.double()
-    expected = log_product(matrix)(rows)
-    torch.testing.assert_close(exact_log_product(matrix)(rows), expected, **EXACT)
-    assert expected[0, 1] == -1503
-    assert expected[0, 3] == -math.inf
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_log_of_a_product(dtype: torch.dtype) -> None:
-    left = torch.tensor([[0.0, -800.0, -math.inf], [-1.0, -2.0, -3.0]], dtype=dtype).requires_grad_()
-    right = torch.tensor([[-math.inf, -1.0], [-2.0, -math.inf], [0.0, -math.inf]], dtype=dtype).requires_grad_()
-    found, expected = log_matrix_product(left, right), log_product(right.T)(left)
-    torch.testing.assert_close(found, expected)
-    assert found[0, 0] == -802
-    for slope, other in zip(
-        torch.autograd.grad(found.sum(), (left, right)), torch.autograd.grad(expected.sum(), (left, right)), strict=True
-    ):
-        torch.testing.assert_close(slope, other)
-
-
-def test_the_logarithm_of_nothing_has_no_slope() -> None:
-    values = torch.tensor([[-math.inf, -math.inf], [-math.inf, 2.0]], dtype=torch.float64, requires_grad=True)
-    found = log_sum_exp(values)
-    assert found.tolist() == [-math.inf, 2]
-    assert torch.autograd.grad(found.sum(), values)[0].tolist() == [[0, 0], [0, 1]]
 
 
 def test_largest_sums() -> None:

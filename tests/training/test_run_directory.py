@@ -341,6 +341,15 @@ class TestTrained:
             chain.parse([["the", "dog"]])
         assert str(raised.value) == "parse: rank-hmm is a chain; this is for grammars, which have trees."
 
+    def test_text_is_no_list_of_words(self, tree: Any) -> None:
+        for query in ("parse", "span_marginals", "log_prob", "surprisal"):
+            for given in ("the dog", [["the"], "the dog"]):
+                with pytest.raises(RankspaceError) as raised:
+                    getattr(tree, query)(given)
+                assert str(raised.value) == (
+                    f"{query}: 'the dog' is text; give lists of words, such as [['the', 'dog']]."
+                )
+
     def test_a_compound_grammar_has_no_surprisal(self, tree: Any) -> None:
         compound = Trained(create("c-pcfg", vocabulary=len(WORDS), nonterminals=2, preterminals=3), tree.vocabulary, {})
         with pytest.raises(RankspaceError) as raised:

@@ -24,7 +24,7 @@ from rankspace.cli.run_options import (
     counting,
     load_others,
     load_run,
-    require_kind,
+    require_grammar,
 )
 from rankspace.cli.sentences import Given
 from rankspace.errors import RankspaceError
@@ -189,7 +189,7 @@ def _of_all(grammars: list[Any], wanted: _Wanted, counter: Any) -> dict[str, Any
     from rankspace.cli.model_scores import evaluate_together
     from rankspace.training.together import best_of
 
-    require_kind("evaluate", grammars[0], "tree")
+    require_grammar("evaluate", grammars[0])
     found = wanted.read(grammars[0])
     if found.corpus.gold is None:
         raise RankspaceError(

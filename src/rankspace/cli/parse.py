@@ -30,7 +30,7 @@ from rankspace.cli.run_options import (
     load_others,
     load_run,
     notify,
-    require_kind,
+    require_grammar,
 )
 from rankspace.cli.sentences import Clean, Files, Given, Trees, read_chunks, read_through
 from rankspace.errors import RankspaceError
@@ -102,7 +102,7 @@ def parse(
         raise RankspaceError("parse: grammars that parse together have no symbols in common; leave out --labels.")
     run, files = chosen_run("parse", run, model, files)
     trained = load_run("parse", run, checkpoint, device, fallback, quiet)
-    require_kind("parse", trained, "tree")
+    require_grammar("parse", trained)
     grammars = [trained, *load_others("parse", others, checkpoint, device, fallback, quiet)]
     for each in grammars:
         each.max_tokens = max_tokens

@@ -60,7 +60,6 @@ JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object p
 
 MAX_TOKENS = 2048
 MOST_SIGNS = 8  # of those that a font lacks, how many are told
-KINDS = {"tree": "grammars, which have trees", "chain": "chains, which read word by word"}
 
 
 def chosen_run(command: str, run: Path | None, model: Path | None, files: list[Path] | None) -> tuple[Path, list[Path]]:
@@ -97,7 +96,7 @@ def load_others(
     """The grammars of --with. Raises RankspaceError for a chain."""
     found = [load_run(command, run, checkpoint, device, fallback, quiet) for run in others or ()]
     for trained in found:
-        require_kind(command, trained, "tree")
+        require_grammar(command, trained)
     return found
 
 
@@ -112,10 +111,10 @@ def device_name(command: str, device: str) -> str:
     return str(device)
 
 
-def require_kind(command: str, trained: "Trained", kind: str) -> None:
-    """Raises RankspaceError for a model of another kind, before anything is read."""
-    if trained.kind != kind:
-        raise RankspaceError(f"{command}: {trained.model.NAME} is a {trained.kind}; this is for {KINDS[kind]}.")
+def require_grammar(command: str, trained: "Trained") -> None:
+    """Raises RankspaceError for a chain, before anything is read."""
+    if trained.kind != "tree":
+        raise RankspaceError(f"{command}: {trained.model.NAME} is a chain; this is for grammars, which have trees.")
 
 
 def check_file(output: Path, force: bool) -> None:

@@ -20,7 +20,7 @@ from rankspace.cli.run_options import (
     load_run,
     notify,
     progress,
-    require_kind,
+    require_grammar,
 )
 from rankspace.errors import RankspaceError
 
@@ -56,7 +56,7 @@ def sample(
         raise RankspaceError("sample: RUN and --model name the same thing; give one of them.")
     trained = load_run("sample", run, checkpoint, device, fallback, quiet)
     if trees:
-        require_kind("sample --trees", trained, "tree")
+        require_grammar("sample --trees", trained)
     with progress("drawing", quiet):
         drawn = trained.sample(num, max_length, seed)
         lost_mass, num_nonterminals = _of_distribution(trained, max_length)

@@ -26,7 +26,7 @@ from rankspace.cli.run_options import (
     load_run,
     notify,
     progress,
-    require_kind,
+    require_grammar,
     tell_lacking,
 )
 from rankspace.errors import FormatError, RankspaceError
@@ -124,7 +124,7 @@ def heat_map(
     words, right = sentence.split(), None if gold is None else _tree("--gold", gold)
     _check_gold(words, right)
     trained = load_run("show heat-map", run, checkpoint, device, fallback, quiet)
-    require_kind("show heat-map", trained, "tree")
+    require_grammar("show heat-map", trained)
     _check_words("show heat-map", words)
     (_, posed), *_ = trained.posed([words])
     query: Any = posed.distribution
@@ -269,7 +269,7 @@ def _check_gold(words: Sequence[str], gold: "Tree | None") -> None:
 def _parsed(command: str, trained: Any, sentence: str, labels: bool) -> "Parsed":
     from rankspace.cli.parsed import Wanted, parse_all
 
-    require_kind(command, trained, "tree")
+    require_grammar(command, trained)
     _check_words(command, sentence.split())
     (parsed,) = parse_all(trained, [sentence.split()], Wanted(labels, details=True))
     if not parsed.trees:

@@ -55,12 +55,12 @@ class OwnParameters(PrefixDistribution):
     def _prefixes(self, batch: Batch) -> Prefixes:
         if self.num_sentences is None:
             return super()._prefixes(batch)
-        make, size = torch.zeros, (len(batch.words), batch.words.shape[1] + 1)
-        found = Prefixes(*(make(*axes, dtype=torch.float64, device=self.device) for axes in (size, size[:1])))
+        table = torch.zeros(len(batch.words), batch.words.shape[1] + 1, dtype=torch.float64, device=self.device)
+        log_z = torch.zeros_like(table[:, 0])
         for b, length in enumerate(batch.lengths):
             alone = self._of_sentence(b)._prefixes(_one(batch, b))
-            found.log_prefix[b, : length + 1], found.log_z[b] = alone.log_prefix[0, : length + 1], alone.log_z[0]
-        return found
+            table[b, : length + 1], log_z[b] = alone.log_prefix[0, : length + 1], alone.log_z[0]
+        return Prefixes(table, log_z)
 
     def _next_words(self, batch: Batch) -> Float[Tensor, "batch vocab"]:
         if self.num_sentences is None:

@@ -6,11 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankspace.errors import DivergenceError
-from rankspace.inference.logarithms import log_matrix_product, log_sum_exp
-
-DOUBLINGS = 60  # 2^60 steps down: as many as float64 can tell from endlessly many
-NOISE = 1e-6  # the relative error of a sum of that many that is let pass
+from rankspace.inference.logarithms import exact_log_product, log_sum_exp
 
 
 class LeftToRight(NamedTuple):
@@ -23,27 +19,20 @@ class LeftToRight(NamedTuple):
 def log_closure(
     log_step: Float[Tensor, "above below"], log_word: Float[Tensor, "above preterminal"]
 ) -> Float[Tensor, "above below"]:
-    """log (I + A + A^2 + ...) without derivatives; for float64.
+    """log (I + A + A^2 + ...), without derivatives; for float64.
 
     A = exp(log_step)[above, below] is the probability that the leftmost child of `above` is `below`, exp(log_word) that
-    it is a preterminal. Powers are doubled and only ever added up, so that no entry has lost more than rounding, and
-    what can be is never zero. What never comes down to a word begins no sentence, and counts as nothing.
+    it is a preterminal; together they sum to one. What never comes down to a word begins no sentence and has no part in
+    any sum.
 
-    O(m^3) for each doubling; there are about log2 of the depth of left edges. Raises DivergenceError where left edges
-    are so deep that rounding would show.
+    By elimination without subtraction (Grassmann, Taksar and Heyman 1985): 1 - A[k, k] is taken as the sum of all else
+    that k can lead to, so that numbers are only added, multiplied and inverted. No entry loses more than rounding,
+    however deep left edges are. O(m^3), by matrix products.
     """
     ends = _coming_to_words(log_step, log_word)
-    power = log_step.masked_fill(~(ends[:, None] & ends), -torch.inf)
-    total = torch.full_like(power, -torch.inf).fill_diagonal_(0).logaddexp(power)
-    for _ in range(DOUBLINGS):
-        power = log_matrix_product(power, power)
-        found = total.logaddexp(log_matrix_product(total, power))
-        has_grown = (found > -torch.inf) & (found - total > torch.finfo(total.dtype).eps)
-        total = found
-        if not bool(has_grown.any()):
-            break
-    _check_depth(total)
-    return total
+    elsewhere = torch.cat([log_word, log_step.masked_fill(ends, -torch.inf)], 1)
+    leak = torch.where(ends, log_sum_exp(elsewhere, 1), 0)
+    return _eliminated(log_step.masked_fill(~(ends[:, None] & ends), -torch.inf), leak)
 
 
 def _coming_to_words(log_step: Tensor, log_word: Tensor) -> Bool[Tensor, "above"]:
@@ -56,13 +45,21 @@ def _coming_to_words(log_step: Tensor, log_word: Tensor) -> Bool[Tensor, "above"
     return ends
 
 
-def _check_depth(log_total: Float[Tensor, "above below"]) -> None:
-    """Rows sum to the expected number of steps down, and so many times is the rounding of one step repeated."""
-    if not log_total.numel():
-        return
-    steps = log_sum_exp(log_total, 1).amax().exp().item()
-    if not steps * torch.finfo(log_total.dtype).eps < NOISE:
-        raise DivergenceError(
-            "the leftmost child of a nonterminal is a nonterminal again with a probability so near to one that left "
-            "edges have no end, as far as float64 can tell: what a sentence begins with has no probability."
-        )
+def _eliminated(step: Float[Tensor, "above below"], leak: Float[Tensor, "above"]) -> Float[Tensor, "above below"]:
+    """The closure by halves: first ways within the first half, then those of the second one, which may pass through
+    the first. `leak` is what leads to none of both; the diagonal is not read."""
+    if len(leak) < 2:
+        return -leak[:, None].expand(len(leak), len(leak))
+    (near, over), (back, far) = (rows.tensor_split(2, 1) for rows in step.tensor_split(2))
+    leak_near, leak_far = leak.tensor_split(2)
+    within = _eliminated(near, leak_near.logaddexp(log_sum_exp(over, 1)))
+    arriving = _product(back, within)  # from the second half to where the first one is left
+    through = far.logaddexp(_product(arriving, over))
+    beyond = _eliminated(through, leak_far.logaddexp(_product(arriving, leak_near[:, None])[:, 0]))
+    leaving = _product(_product(within, over), beyond)
+    top = torch.cat([within.logaddexp(_product(leaving, arriving)), leaving], 1)
+    return torch.cat([top, torch.cat([_product(beyond, arriving), beyond], 1)])
+
+
+def _product(left: Float[Tensor, "row middle"], right: Float[Tensor, "middle out"]) -> Float[Tensor, "row out"]:
+    return exact_log_product(right.T)(left)

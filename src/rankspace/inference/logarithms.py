@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from rankspace.inference.differentiation import without_autocast
 from rankspace.inference.scaled import lowest
@@ -44,36 +45,57 @@ def log_matrix_product(left: Float[Tensor, "row middle"], right: Float[Tensor, "
     with without_autocast(left.device):
         positive = (left > -torch.inf).float() @ (right > -torch.inf).float() > 0
     row, out = (low & positive).nonzero().unbind(1)
-    return result.index_put((row, out), log_sum_exp(left[row] + right.T[out]))
+    return result.index_put((row, out), _entries(left, right.T, row, out))
 
 
 def exact_log_product(log_matrix: Float[Tensor, "out in"]) -> LogMap:
     """rows -> log(exp(rows) exp(matrix)^T), without derivatives; for float64.
 
-    Rows are scaled by their largest entry and multiplied in linear space. Entries that come out so low that what was
-    dropped could matter are computed again from logarithms, unless they are zero because of zeros alone.
+    Rows of both are scaled by their largest entries and multiplied in linear space. Entries that come out so low that
+    what was dropped could matter are computed again from logarithms, unless they are zero because of zeros alone.
     """
-    matrix, support = log_matrix.exp(), _later(lambda: (log_matrix > -torch.inf).float())
+    scale = _largest(log_matrix)
+    matrix, support = (log_matrix - scale).exp(), _later(lambda: (log_matrix > -torch.inf).float())
 
     def apply(log_rows: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
-        top = log_rows.amax(1, keepdim=True)
-        top = torch.where(top == -torch.inf, 0, top)
+        top = _largest(log_rows)
         products = (log_rows - top).exp() @ matrix.T
         low = products < lowest(products.dtype)
-        result = products.log() + top
+        result = products.log() + top + scale.T
         if bool(low.any()):
             positive = (log_rows > -torch.inf).float() @ support().T > 0
-            result = _repaired(result.masked_fill(low, -torch.inf), low & positive, log_rows, log_matrix)
+            row, out = (low & positive).nonzero().unbind(1)
+            result = result.masked_fill_(low, -torch.inf).index_put_(
+                (row, out), _entries(log_rows, log_matrix, row, out)
+            )
         return result
 
     return apply
 
 
-def _repaired(result: Tensor, again: Bool[Tensor, "row out"], log_rows: Tensor, log_matrix: Tensor) -> Tensor:
-    for places in again.nonzero().split(max(1, CHUNK // log_matrix.shape[1])):
-        row, out = places.unbind(1)
-        result[row, out] = log_sum_exp(log_rows[row] + log_matrix[out])
-    return result
+def _largest(log_rows: Float[Tensor, "row in"]) -> Float[Tensor, "row 1"]:
+    """The largest entry of each row; 0 of rows that are zero throughout."""
+    if not log_rows.shape[1]:
+        return log_rows.new_zeros(len(log_rows), 1)
+    top = log_rows.amax(1, keepdim=True)
+    return torch.where(top == -torch.inf, 0, top)
+
+
+def _entries(left: Float[Tensor, "row in"], right: Float[Tensor, "out in"], row: Tensor, out: Tensor) -> Tensor:
+    """log sum_i exp(left[row, i] + right[out, i]), some entries at a time."""
+    size = max(1, CHUNK // max(1, right.shape[1]))
+    keep_little = torch.is_grad_enabled() and (left.requires_grad or right.requires_grad)
+    if not len(row):
+        return left.new_zeros(0)
+    found = []
+    for some in zip(row.split(size), out.split(size), strict=True):
+        given = (left, right, *some)
+        found.append(checkpoint(_some_entries, *given, use_reentrant=False) if keep_little else _some_entries(*given))
+    return torch.cat(found)
+
+
+def _some_entries(left: Tensor, right: Tensor, row: Tensor, out: Tensor) -> Tensor:
+    return log_sum_exp(left[row] + right[out])
 
 
 def _later(make: Callable[[], Tensor]) -> Callable[[], Tensor]:

@@ -147,7 +147,7 @@ class Trained:
         One word has the trivial tree; a sentence that is impossible or has no word, None. Raises RankspaceError for a
         chain, which has no trees.
         """
-        self._only("parse", "tree")
+        self._check_trees("parse", sentences)
         results: list[Tree | None] = [_trivial(words) for words in sentences]
         long = [place for place, words in enumerate(sentences) if len(words) > 1]
         for part, posed in self.posed([sentences[place] for place in long]):
@@ -162,7 +162,7 @@ class Trained:
 
         A sentence that is impossible or has no word has None. Raises RankspaceError for a chain.
         """
-        self._only("span_marginals", "tree")
+        self._check_trees("span_marginals", sentences)
         results: list[Tensor | None] = [_one_word() if len(words) == 1 else None for words in sentences]
         long = [place for place, words in enumerate(sentences) if len(words) > 1]
         for part, posed in self.posed([sentences[place] for place in long]):
@@ -175,6 +175,7 @@ class Trained:
 
     def log_prob(self, sentences: Sequence[Words]) -> list[float]:
         """log p of each sentence, -inf for an impossible one; for a compound model, the figure that it has instead."""
+        check_sentences("log_prob", sentences)
         results = [float("-inf")] * len(sentences)
         for part in self.parts(sentences):
             with torch.no_grad():
@@ -190,6 +191,7 @@ class Trained:
         Raises RankspaceError for a compound grammar, which is made for each sentence from all of its words.
         """
         self.check_surprisal()
+        check_sentences("surprisal", sentences)
         results: list[list[float]] = [[] for _ in sentences]
         for part, posed in self.posed(sentences):
             query: Any = posed.distribution
@@ -247,10 +249,10 @@ class Trained:
             distribution: Distribution = self.model()
             return distribution
 
-    def _only(self, query: str, kind: str) -> None:
-        if self.kind != kind:
-            wanted = {"tree": "grammars, which have trees", "chain": "chains, which read word by word"}[kind]
-            raise RankspaceError(f"{query}: {self.model.NAME} is a {self.kind}; this is for {wanted}.")
+    def _check_trees(self, query: str, sentences: Sequence[Words]) -> None:
+        if self.kind != "tree":
+            raise RankspaceError(f"{query}: {self.model.NAME} is a chain; this is for grammars, which have trees.")
+        check_sentences(query, sentences)
 
 
 def load(
@@ -278,6 +280,15 @@ def _without_room(run: RunDirectory, error: BaseException) -> NotEnoughMemoryErr
     """What is told of a lack of memory for the model of a run."""
     model = without_weights(*_named(run))
     return shortage_of_weights(model, learns=False).told("load", error, f"free memory, or {ELSEWHERE}")
+
+
+def check_sentences(query: str, sentences: Sequence[Words]) -> None:
+    """Raises RankspaceError for text in the place of words, whose letters would be taken for them."""
+    text = (
+        sentences if isinstance(sentences, str) else next((each for each in sentences if isinstance(each, str)), None)
+    )
+    if text is not None:
+        raise RankspaceError(f"{query}: {text!r} is text; give lists of words, such as {[text.split()]}.")
 
 
 def end_of(model: Model) -> int | None:
