@@ -80,7 +80,7 @@ def evaluate(
 ) -> None:
     """Evaluate a run on prepared data, or one file of bracketed trees against another.
 
-    Perplexity counts the words of each sentence plus one; for an HMM, this one is <eos>.
+    Perplexity counts the words of each sentence, plus one for a grammar; of an HMM <eos> counts, if it has it.
 
     F1 is unlabelled, over spans of more than one word that are shorter than the sentence. S-F1 is the mean over
     sentences; corpus F1 counts all spans together.
