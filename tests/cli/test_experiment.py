@@ -39,22 +39,22 @@ def test_the_tables(command: Run) -> None:
 
 
 def test_how_many_runs_are_done(command: Run) -> None:
-    command(*QUICK, "--rows", "states-12,states-14-recipe", "--quiet")
-    card = Path("out/quick/hmm-table3/synthetic/states-14-recipe/seed-1/card.json")
+    command(*QUICK, "--rows", "states-12,states-14", "--quiet")
+    card = Path("out/quick/hmm-table3/synthetic/states-14/seed-1/card.json")
     card.write_text(json.dumps({**json.loads(card.read_text()), "experiment": {"failed": "nan"}}))
     printed = command("experiment", "--list", "--quick", "-o", "out").result
     tables = rows_of(printed)
     assert ["table", "rows", "runs", "done", "in", "out"] in [line.split() for line in printed.splitlines()]
-    assert [line.split()[1:6] for line in tables if "hmm-table3" in line] == [["8", "8", "1,", "1", "failed"]]
-    assert [line.split()[1:4] for line in tables if "hmm-table2" in line] == [["20", "20", "0"]]
+    assert [line.split()[1:6] for line in tables if "hmm-table3" in line] == [["4", "4", "1,", "1", "failed"]]
+    assert [line.split()[1:4] for line in tables if "hmm-table2" in line] == [["14", "14", "0"]]
     rows = rows_of(command("experiment", "hmm-table3", "--list", "--quick", "-o", "out").result)
     assert {line.split()[0]: line.partition("ptb-text")[2].split() for line in rows} == {
         **{row.name: ["1", "0"] for row in load_table("hmm-table3").rows},
         "states-12": ["1", "1"],
-        "states-14-recipe": ["1", "0,", "1", "failed"],
+        "states-14": ["1", "0,", "1", "failed"],
     }
     found = json.loads(command("experiment", "hmm-table3", "--list", "--json", "--quick", "-o", "out").result)
-    assert {row["name"]: (row["done"], row["failed"]) for row in found["hmm-table3"]}["states-14-recipe"] == (0, 1)
+    assert {row["name"]: (row["done"], row["failed"]) for row in found["hmm-table3"]}["states-14"] == (0, 1)
 
 
 def test_that_sentences_are_synthetic_is_told_before_the_first_run(
@@ -114,8 +114,8 @@ def test_a_table_in_parts(command: Run) -> None:
 def test_a_row_is_a_line_where_it_is_not_read_by_people(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
     output = "a-folder-with-a-name-that-is-longer-than-the-eighty-letters-of-a-line-on-a-common-terminal"
-    found = command(*QUICK[:-1], output, "--rows", "states-12-recipe").result
-    assert rows_of(found)[0].split()[:5] == ["states-12-recipe", "synthetic", "1", "of", "1"]
+    found = command(*QUICK[:-1], output, "--rows", "states-12").result
+    assert rows_of(found)[0].split()[:5] == ["states-12", "synthetic", "1", "of", "1"]
     assert rows_of(found)[-1].rstrip() == f"record  {output}/quick/experiment-hmm-table3.json"
     listed = command("experiment", "hmm-table3", "--list").result
     assert len(rows_of(listed)) == len(load_table("hmm-table3").rows)

@@ -31,8 +31,8 @@ def test_every_row_is_there_with_what_is_known_of_it(made: dict[str, Any]) -> No
     assert own["states-13"]["weights"] == own["states-13"]["weights_now"] == made["rows"][0]["weights"]
     assert (own["states-12"]["runs"], own["states-12"]["statistics"]["num"]) == ([], 0)
     assert (own["states-12"]["weights"], own["states-12"]["weights_now"]) == (None, None)
-    assert own["states-12"]["paper"] == {"valid": 149.8, "test": 139.1}
-    assert own["states-12"]["planned_seeds"] == [1, 2]
+    assert own["states-12"]["paper"] == {"valid": 149.8, "test": 139.1, "source": "the paper, same states and rank"}
+    assert own["states-12"]["planned_seeds"] == [1]
     assert (found["date"], found["environment"]) == (made["date"], made["environment"])
 
 

@@ -245,12 +245,12 @@ def test_a_run_whose_numbers_fail_is_passed_over(tmp_path: Path, monkeypatch: py
         whole(step, shares, learning_rate, meanwhile)
 
     monkeypatch.setattr(GradientStep, "__call__", broken)
-    asked, said = request(tmp_path, "hmm-table2", "start-ranks", "lhmm-14", "hmm-4096"), list[str]()
+    asked, said = request(tmp_path, "hmm-table2", "best-14", "lhmm-14", "hmm-4096"), list[str]()
     found = run_table(asked, say=said.append)
     assert found.is_complete
     states = {row["name"]: (row["runs"][0]["state"], row["runs"][0]["failed"]) for row in found.record["rows"]}
     failed = "train: step 1 (epoch 1, batch 1): log p of a sentence is nan"
-    assert states == {"start-ranks": ("finished", ""), "lhmm-14": ("failed", failed), "hmm-4096": ("finished", "")}
+    assert states == {"best-14": ("finished", ""), "lhmm-14": ("failed", failed), "hmm-4096": ("finished", "")}
     assert f"lhmm-14 on synthetic, seed 1: failed: {failed}" in said
     assert run_table(asked).record["rows"] == found.record["rows"]
 

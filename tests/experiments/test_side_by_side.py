@@ -196,9 +196,9 @@ class TestUnitingRecords:
     def test_options_that_a_record_does_not_know_have_their_defaults(self, tmp_path: Path) -> None:
         record = run_table(request(tmp_path, rows=("states-12",))).record
         older = json.loads(json.dumps(record))
-        del older["rows"][0]["config"]["model.initial"]
+        del older["rows"][0]["config"]["optimiser.average"]
         assert self.merged(older, record)["rows"] == self.merged(record)["rows"]
-        older["rows"][0]["config"]["model.initial"] = "normal"
+        older["rows"][0]["config"]["optimiser.average"] = 0.5
         with pytest.raises(SystemExit, match="different configurations"):
             self.merged(older, record)
 
