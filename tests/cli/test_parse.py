@@ -102,7 +102,7 @@ class TestJson:
         spans = found[0]["spans"]
         assert expected[0] is not None
         assert [(s["begin"], s["end"]) for s in spans] == [node[:2] for node in expected[0].spans(min_width=2)]
-        assert spans[0]["probability"] == 1
+        assert spans[0]["probability"] == pytest.approx(1)
         assert all(0 < s["probability"] <= 1 for s in spans)
 
     def test_symbols_and_several_trees(self, command: Run, grammar: str) -> None:

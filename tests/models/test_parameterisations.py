@@ -203,8 +203,9 @@ def test_whole_ranks_and_states_are_left_out_of_the_rank_hmm(start: str) -> None
     for name, table in drawn.items():
         torch.testing.assert_close(table.logsumexp(-1), torch.zeros_like(table[..., 0]))
         assert name == "log_emission" or not torch.equal(table, whole[name])
-    emission = {tuple(row) for row in whole["log_emission"].tolist()}
-    assert {tuple(row) for row in drawn["log_emission"].tolist()} <= emission  # rows of ranks that stay
+    kept = torch.cdist(drawn["log_emission"].double(), whole["log_emission"].double()).argmin(1)  # the ranks that stay
+    assert len(kept.unique()) == 3
+    torch.testing.assert_close(drawn["log_emission"], whole["log_emission"][kept])
     if own:
         assert bool((drawn["log_rank_to_state"][:, -1] == -torch.inf).all())
 

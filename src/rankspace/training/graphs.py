@@ -3,7 +3,9 @@
 On a CPU, where tests run the same code, programs are called as they are.
 """
 
-from collections.abc import Callable, Hashable
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -105,11 +107,20 @@ class Graphs:
             return program
         graph = torch.cuda.CUDAGraph()
         with (
+            _nothing_said_of_empty_graphs(),
             torch.cuda.stream(torch.cuda.current_stream(self._device)),  # torch stays on a capture that it cannot end
             torch.cuda.graph(graph, pool=self._pool, stream=self._stream),
         ):
             program()
         return graph.replay
+
+
+@contextmanager
+def _nothing_said_of_empty_graphs() -> Iterator[None]:
+    """Within, torch does not warn of a graph without launches: an error before the first of them is told by itself."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The CUDA Graph is empty", UserWarning)
+        yield
 
 
 def lack_in(attempt: Program) -> BaseException | None:
