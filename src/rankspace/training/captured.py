@@ -207,8 +207,9 @@ class CapturedStep(GradientStep):
             self._graphs.send(CHANGE, self._change_weights)
 
     def _change_weights(self) -> None:
-        """Gradients of a step that is held are zeros."""
-        self.watch.step(nn.utils.clip_grad_norm_(self._parameters, self.config.clip or math.inf), self._held == 0)
+        """Of a step that is held nothing is changed, and its gradients mean nothing."""
+        norm, counts = nn.utils.clip_grad_norm_(self._parameters, self.config.clip or math.inf), self._held == 0
+        self.watch.step(norm.where(counts, 0), counts)
         self.optimiser.step()
 
 
@@ -257,7 +258,8 @@ def add_gradients(
 ) -> None:
     """Adds the gradients of a batch to those of the weights, or puts them in their place if it `begins`, and its losses
     to the watch. If sentences that count are lost, before the backward pass or in it, `held` becomes 1; and where it is
-    1, gradients and losses are zeros. Weights have gradients already; those that the batch cannot move lose theirs."""
+    1, gradients that are added and losses are zeros, and what is put in place of gradients means nothing. Weights have
+    gradients already; those that the batch cannot move lose theirs."""
     log_p, lost = model.padded_log_prob(inputs.words, inputs.lengths, seed)
     before, counted = lost.clone(), inputs.counts > 0
     losses, counts = torch.where(before, 0, -log_p), inputs.counts.where(~before, 0)
@@ -273,10 +275,10 @@ def add_gradients(
     for weight, own in zip(weights, kept, strict=True):
         if own is None:
             weight.grad = None
-        elif weight.grad is not None and begins:
-            torch.where(counts_nothing, zero, own, out=weight.grad)
-        elif weight.grad is not None:
-            weight.grad += own
+    moved = [(weight.grad, own) for weight, own in zip(weights, kept, strict=True) if own is not None]
+    pairs = [(total, own) for total, own in moved if total is not None]
+    put = torch._foreach_copy_ if begins else torch._foreach_add_
+    put([total for total, _ in pairs], [own for _, own in pairs])
 
 
 def padded_shape(batch: int, length: int) -> Shape:
