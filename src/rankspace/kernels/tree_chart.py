@@ -98,9 +98,10 @@ def new_chart(
     dtype: torch.dtype = torch.float32,
     inverse_mass: Float[Tensor, "padded"] | None = None,
 ) -> Chart:
-    """Charts that nothing was written to, in some dtype; no sentence is lost yet."""
+    """Charts that nothing was written to, in some dtype; no sentence is lost yet. All begin at multiples of 16 bytes
+    whatever the sentences: a kernel is compiled once more for a table that does not."""
     device, num_spans, size = rows.before.device, rows.offsets[-1], padded(rank)
-    exponent, power, partial_base = torch.empty(3, num_spans, dtype=torch.int32, device=device)
+    exponent, power, partial_base = torch.empty(3, padded(num_spans), dtype=torch.int32, device=device)[:, :num_spans]
     return Chart(
         rows,
         rank,
@@ -115,8 +116,8 @@ def new_chart(
     )
 
 
-def padded(rank: int) -> int:
-    return -(-rank // ALIGNMENT) * ALIGNMENT
+def padded(number: int) -> int:
+    return -(-number // ALIGNMENT) * ALIGNMENT
 
 
 class Results(NamedTuple):
