@@ -1,6 +1,7 @@
 """Pictures of records, as `planned_record` gives them: learning curves, seeds of rows beside each other, and figures
 against sizes. Needs matplotlib."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -125,7 +126,7 @@ def _right_branching(rows: Sequence[Record], split: str) -> float:
 
 def draw_sizes(found: Record, file: Path) -> None:
     """S-F1 of the test split and perplexity of unseen text against the number of preterminals, for each data set: mean,
-    and standard deviation."""
+    and standard deviation where there are several seeds."""
     plot = _pyplot()
     groups = _by_data(sorted(with_runs(found), key=lambda row: row["config"]["model.preterminals"]))
     drawing, places = plot.subplots(len(groups), 2, figsize=(9, 3.4 * len(groups)), squeeze=False)
@@ -145,9 +146,8 @@ def _of_unseen_text(row: Record) -> dict[str, Any] | None:
 def _against_size(place: Any, rows: Sequence[Record], spreads: Sequence[dict[str, Any] | None]) -> None:
     points = [(row["config"]["model.preterminals"], each) for row, each in zip(rows, spreads, strict=True) if each]
     sizes, means = [size for size, _ in points], [each["mean"] for _, each in points]
-    low, high = ([each["mean"] + sign * each["deviation"] for _, each in points] for sign in (-1, 1))
-    place.plot(sizes, means, marker="o", color=COLOURS[0])
-    place.fill_between(sizes, low, high, alpha=0.2, color=COLOURS[0])
+    deviations = [each["deviation"] if each["num"] > 1 else math.nan for _, each in points]
+    place.errorbar(sizes, means, deviations, marker="o", capsize=4, color=COLOURS[0])
     place.set(xlabel="preterminals")
     place.grid(alpha=0.3)
 
