@@ -127,6 +127,21 @@ def test_softmax_backward(sizes: tuple[int, int], dtype: torch.dtype) -> None:
     torch.testing.assert_close(found.float(), by_torch, rtol=off, atol=off)
 
 
+@pytest.mark.usefixtures("widest")
+def test_what_is_alike_in_a_row_moves_no_logit() -> None:
+    """Though rounded rows sum to more or less than one: counts over p are alike but for a hundredth."""
+    alike, apart = 100.0, random(30, 70)
+    probabilities = random(30, 70, scale=3).softmax(1).bfloat16()
+    assert float((probabilities.sum(1, dtype=torch.float32) - 1).abs().max()) > 2**-10
+    found = poisoned(30, 70)
+    softmax_rows_backward(torch.full_like(apart, alike), probabilities, found)
+    assert float(found.abs().max()) < 1e-6 * alike
+    softmax_rows_backward(apart + alike, probabilities, found)
+    expected = poisoned(30, 70)
+    softmax_rows_backward(apart, probabilities, expected)
+    assert float((found - expected).abs().max()) < 1e-6 * alike
+
+
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (65, 130)])
 @pytest.mark.parametrize("dtype", DTYPES)

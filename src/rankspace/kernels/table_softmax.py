@@ -1,9 +1,14 @@
 """Tables of probabilities from logits, row by row, with entries left out at random; and back.
 
-    p = exp(x - max) / sum        of logits: p * (slope - sum of p * slope)
+    p = exp(x - max) / sum        of logits: p * (slope - mean)        mean = sum of p * slope / sum of p
 
 Nothing but p is kept for the way back: what was left out has p = 0, hence no gradient. Zero means left out and nothing
 else; an entry that float32 cannot hold is the smallest normal number, so that whoever finds it low can tell.
+
+The sum of p is one but for rounding, which in bfloat16 is up to 2^-9. Slopes are counts over p, and most of what they
+are is alike in a whole row: without the division 2^-9 of that would be left in the derivatives of the logits, where
+what is not alike may be no larger, and would move all logits of a row one way, step after step, for nothing in the loss
+holds them.
 """
 
 from typing import no_type_check
@@ -212,15 +217,18 @@ def _softmax_rows_backward(
     slope = tl.load(slopes + columns, mask=columns < num_columns, other=0.0)
     weight = tl.load(probabilities + columns, mask=columns < num_columns, other=0.0).to(tl.float32)
     if WHOLE:
-        result = weight * (slope - tl.sum(weight * slope, 0))
+        result = weight * (slope - tl.sum(weight * slope, 0) / tl.sum(weight, 0))
         tl.store(found + columns, result.to(found.dtype.element_ty), mask=columns < num_columns)
     else:
         total = weight * slope
+        mass = tl.sum(weight, 0)
         for first in range(BLOCK, num_columns, BLOCK):
             at = first + columns
             slope = tl.load(slopes + at, mask=at < num_columns, other=0.0)
-            total += slope * tl.load(probabilities + at, mask=at < num_columns, other=0.0).to(tl.float32)
-        mean = tl.sum(total, 0)
+            weight = tl.load(probabilities + at, mask=at < num_columns, other=0.0).to(tl.float32)
+            total += weight * slope
+            mass += tl.sum(weight, 0)
+        mean = tl.sum(total, 0) / mass
         for first in range(0, num_columns, BLOCK):
             at = first + columns
             slope = tl.load(slopes + at, mask=at < num_columns, other=0.0)
@@ -233,7 +241,8 @@ def softmax_rows_backward_by_torch(
 ) -> None:
     """What `softmax_rows_backward` must equal."""
     weights = probabilities.float()
-    found.copy_(weights * (slopes - (weights * slopes).sum(1, keepdim=True)))
+    mean = (weights * slopes).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
+    found.copy_(weights * (slopes - mean))
 
 
 def _warps(block: int) -> int:
