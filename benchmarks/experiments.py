@@ -16,7 +16,7 @@ from rankspace.bench import pages
 from rankspace.experiments import cells, load_table
 from rankspace.experiments.pictures import draw_learning, draw_parsing, draw_seeds, draw_sizes, with_runs
 from rankspace.experiments.record import planned_record
-from rankspace.experiments.statistics import figure, of_runs, without_trees
+from rankspace.experiments.statistics import figure, of_runs, pairs_in_order, without_trees
 from rankspace.training import RunDirectory
 from rankspace.training.run_directory import HELD_OUT
 from rankspace.training.shipped import FOLDER, shipped_names
@@ -55,10 +55,14 @@ CHAINS_IN_SHORT = """\
 paper's embeddings as well (`normal-rate-5-decay`). The paper reports {paper}. VL-HMM, which needs Brown clusters of
 words, has {other} ({source})."""
 TREES_IN_SHORT = """\
-**Unsupervised parsing**, S-F1: {ours} on the test split of NLTK's sample (`rank-pcfg`). The paper reports {paper}
-on section 23, and others who reproduced it report {reproduction}."""
+**Unsupervised parsing**, S-F1: {ours} on the test split of NLTK's sample (`rank-pcfg`), where the trees of its
+validation split chose the checkpoint of each seed; {by_text} where held-out text did. The paper reports {paper} on
+section 23, and others who reproduced it report {reproduction}."""
 FORMER = "runs of a former model of this name, with {weights:,} weights instead of {weights_now:,}; to be repeated"
-CHOSEN = "`{}`: its first seed is the run of `{}` by which the recipe was chosen; without it, {} ({} {})."
+CHOSEN = "`{}`: its first seed is the run of `{}` by which the recipe was chosen; without it, {} ({})."
+COMMITS = "`{}` on {}, by commit: {}."
+PAIRS = """ Of the {num} pairs of seeds of one row, {num_in_order} have the higher S-F1 of the test split where held-out
+text has the lower perplexity."""
 CHOICE = """\
 The same runs, with choices by perplexity instead. First the checkpoint is chosen by the perplexity of the validation
 split's words, which for ptb are part of the training text. Then the seed is chosen by the perplexity of held-out text,
@@ -89,8 +93,11 @@ def in_short() -> str:
     theirs = {name: "{valid} / {test}".format(**row["paper"]) for name, row in (("paper", best), ("other", other))}
     of_trees = {name: cells.reported(grammar[name]) for name in ("paper", "reproduction")}
     f1 = f"{cells.over_seeds(grammar, 'test', 's_f1')} ({cells.seeds(grammar)} seeds)"
+    chosen = without_trees(grammar["runs"])
+    assert chosen is not None
+    by_text = by_text_cells(chosen["by_text"])[0]
     chains = CHAINS_IN_SHORT.format(**ours, **theirs, source=cells.source(other))
-    return pages.listed([chains, TREES_IN_SHORT.format(ours=f1, **of_trees)])
+    return pages.listed([chains, TREES_IN_SHORT.format(ours=f1, by_text=by_text, **of_trees)])
 
 
 def chain_block(found: dict[str, Any]) -> str:
@@ -216,7 +223,9 @@ def choice(found: dict[str, Any]) -> str:
         for row, chosen in rows
     ]
     by_text = BY_TEXT if any(chosen["by_text"] for _, chosen in rows) else ""
-    return f"\n{pages.filled(CHOICE + by_text)}\n\n{pages.markdown_table(CHOICE_COLUMNS, lines)}" if lines else ""
+    num_in_order, num = pairs_in_order([row for row, _ in rows])
+    text = CHOICE + by_text + (PAIRS.format(num=num, num_in_order=num_in_order) if num else "")
+    return f"\n{pages.filled(text)}\n\n{pages.markdown_table(CHOICE_COLUMNS, lines)}" if lines else ""
 
 
 def of_seed(chosen: dict[str, Any]) -> str:
@@ -276,7 +285,7 @@ def remarks(found: dict[str, Any]) -> str:
         for peer in found["peers"]
     ]
     lines += pages.gathered((row["name"], row["about"]) for row in rows if row["about"])
-    lines += chosen_by(found)
+    lines += chosen_by(found) + by_commit(rows)
     lines += pages.gathered((row["name"], FORMER.format(**row)) for row in rows if cells.is_former(row))
     lines += [
         f"`{row['name']}` on {row['data']}, seed {run['seed']}, failed: {run['failed']}."
@@ -297,9 +306,27 @@ def chosen_by(found: dict[str, Any]) -> list[str]:
         if row["runs"] and same:
             seeds = {run["seed"] for run in tried[same[0]]["runs"]}
             others = [run for run in row["runs"] if run["state"] == "finished" and run["seed"] not in seeds]
-            named = ", ".join(str(run["seed"]) for run in others)
-            word = "seed" if len(others) == 1 else "seeds"
-            lines.append(CHOSEN.format(row["name"], same[0], cells.both({**row, **only(others)}), word, named))
+            named = pages.numbered("seed", [run["seed"] for run in others])
+            lines.append(CHOSEN.format(row["name"], same[0], cells.both({**row, **only(others)}), named))
+    return lines
+
+
+def by_commit(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """What rows come to on the test split by commit, where several made runs of one."""
+    lines = []
+    for row in rows:
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for run in row["runs"]:
+            if run["state"] == "finished":
+                groups.setdefault(run["environment"]["commit"], []).append(run)
+        if len(groups) > 1:
+            measure = "s_f1" if figure(row, "test", "s_f1") else "perplexity"
+            parts = [
+                f"{cells.over_seeds({**row, **only(runs)}, 'test', measure)} ({commit}: "
+                f"{pages.numbered('seed', [run['seed'] for run in runs])})"
+                for commit, runs in groups.items()
+            ]
+            lines.append(COMMITS.format(row["name"], row["data"], "; ".join(parts)))
     return lines
 
 

@@ -36,6 +36,23 @@ def test_every_row_is_there_with_what_is_known_of_it(made: dict[str, Any]) -> No
     assert (found["date"], found["environment"]) == (made["date"], made["environment"])
 
 
+def test_every_epoch_of_a_run_is_there(made: dict[str, Any]) -> None:
+    """Of training, of the validation split and, where a checkpoint was chosen by it, of held-out text."""
+    (run,) = made["rows"][0]["runs"]
+    assert [each["epoch"] for each in run["training"]] == [each["epoch"] for each in run["evaluations"]]
+    assert all(1 < each["perplexity"] < 1000 for each in run["training"])
+    assert run["held_out"] == []
+
+
+def test_held_out_text_is_there_where_trees_choose(tmp_path: Path) -> None:
+    asked = Request("pcfg-figure6", tmp_path, rows=("preterminals-1000",), seeds=(1,), quick=True)
+    (run,) = run_table(asked).record["rows"][0]["runs"]
+    assert [each["epoch"] for each in run["held_out"]] == [each["epoch"] for each in run["evaluations"]]
+    assert min(each["perplexity"] for each in run["held_out"]) == pytest.approx(
+        run["by_text"]["scores"]["valid"]["perplexity"]
+    )
+
+
 def test_nothing_is_made_yet() -> None:
     found = planned_record(TABLE, None)
     assert (found["table"], found["title"], found["note"]) == (TABLE.name, TABLE.title, "")

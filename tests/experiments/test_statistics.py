@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rankspace.experiments.statistics import has_collapsed, minutes_to, of_runs, spread, without_trees
+from rankspace.experiments.statistics import by_epoch, has_collapsed, minutes_to, of_runs, spread, without_trees
 
 
 def run(s_f1: float, perplexity: float | str = 100.0, state: str = "finished") -> dict[str, Any]:
@@ -27,6 +27,22 @@ def test_spread() -> None:
     )
     assert spread([5.0], lower=True) == {"mean": 5.0, "deviation": 0.0, "best": 5.0, "worst": 5.0, "num": 1}
     assert spread([], lower=True) is None
+
+
+def test_training_by_epoch() -> None:
+    """Logged every two steps, and what an epoch leaves over."""
+
+    def logged(step: int, epoch: int, perplexity: float | str, **more: int) -> dict[str, Any]:
+        return {"step": step, "epoch": epoch, "split": "train", "perplexity": perplexity, **more}
+
+    evaluated = {"step": 3, "epoch": 1, "split": "valid", "perplexity": 7.0}
+    metrics = [logged(2, 1, 400.0), logged(3, 1, 50.0, num_again=2), evaluated, logged(5, 2, 30.0, num_again=1)]
+    assert by_epoch(metrics) == [
+        {"epoch": 1, "perplexity": pytest.approx(200.0), "num_again": 2},  # (400 * 400 * 50)^(1/3)
+        {"epoch": 2, "perplexity": pytest.approx(30.0), "num_again": 1},
+    ]
+    assert by_epoch([logged(1, 1, "inf")])[0]["perplexity"] == float("inf")
+    assert by_epoch([evaluated]) == []
 
 
 def test_collapsed_is_below_right_branching() -> None:

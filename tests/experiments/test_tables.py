@@ -29,6 +29,7 @@ FOLDER = Path(tables.__file__).parent
 ONE_THING = {  # keys that a row may change together, and why they are one thing
     "a curriculum begins somewhere and grows": {"curriculum.start", "curriculum.growth"},
     "the betas of Adam are chosen together": {"optimiser.beta1", "optimiser.beta2"},
+    "AdamW is Adam that has decay": {"optimiser.name", "optimiser.weight_decay"},
     "these mean nothing without their schedule": {
         f"schedule.{key}" for key in ("name", "factor", "patience", "lowest")
     },

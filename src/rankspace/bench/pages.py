@@ -63,6 +63,11 @@ def gathered(remarks: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{', '.join(own)}: {remark}." for remark, own in names.items()]
 
 
+def numbered(word: str, numbers: Sequence[int]) -> str:
+    """As "seed 1" and "seeds 1, 2"."""
+    return f"{word}{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"
+
+
 def filled(text: str, indent: str = "") -> str:
     """Text broken into lines, all but the first of them indented."""
     return textwrap.fill(

@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from rankspace.experiments.statistics import figure
+from rankspace.experiments.statistics import figure, spread
 
 REPORTED = ("rank-hmm-14", "vl-hmm-15")  # rows whose figures by others are lines
 HIGHEST = 200.0  # perplexity: what lies above says little
@@ -54,10 +54,11 @@ def _curve(place: Any, row: Record, colour: str) -> list[float]:
 
 
 def _line(place: Any, row: Record) -> None:
-    """What others report for a row, named beside the axes."""
+    """What others report for a row, with a recipe of theirs, named beside the axes."""
     valid = row["paper"]["valid"]
+    title = row["title"].removesuffix(", our recipe")
     place.axhline(valid, color="black", linestyle="--", linewidth=0.8)
-    text = textwrap.fill(f"{valid:.1f}: {row['title']} ({row['paper'].get('source', 'the paper')})", LABEL)
+    text = textwrap.fill(f"{valid:.1f}: {title} ({row['paper'].get('source', 'the paper')})", LABEL)
     place.text(1.01, valid, text, fontsize=9, verticalalignment="center", transform=place.get_yaxis_transform())
 
 
@@ -75,12 +76,12 @@ def draw_parsing(found: Record, file: Path) -> None:
         first = next(row for row in found["rows"] if row["data"] == data)
         lines = {"right-branching": _right_branching(rows, "valid")}
         if "s_f1" in first["paper"]:
-            lines[f"{first['name']}, reported"] = first["paper"]["s_f1"]
+            lines[f"{first['name']}, reported of section 23"] = first["paper"]["s_f1"]
         for (name, value), dashes in zip(lines.items(), (":", "--"), strict=False):
             place.axhline(value, color="black", linestyle=dashes, linewidth=0.8, label=f"{value:.1f}: {name}")
         place.set(title=data, xlabel="epochs", ylabel="S-F1, valid")
         place.grid(alpha=0.3)
-        place.legend(fontsize=8)
+        place.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     _save(plot, drawing, file)
 
 
@@ -102,9 +103,9 @@ def draw_seeds(found: Record, file: Path) -> None:
     for height, row in enumerate(rows):
         values = [float(run["scores"][split][measure]) for run in _finished(row)]
         place.plot(values, [height] * len(values), "o", color=COLOURS[0], markersize=5, alpha=0.7)
-        spread = figure(row, split, measure)  # of those that are finite
-        if spread and spread["num"] > 1:
-            place.plot([spread["mean"]] * 2, [height - 0.35, height + 0.35], color=COLOURS[1], linewidth=2)
+        own = figure(row, split, measure)  # of those that are finite
+        if own and own["num"] > 1:
+            place.plot([own["mean"]] * 2, [height - 0.35, height + 0.35], color=COLOURS[1], linewidth=2)
     if measure == "s_f1":
         place.axvline(_right_branching(rows, split), color="black", linestyle=":", label="right-branching")
         place.legend(fontsize=8)
@@ -125,29 +126,33 @@ def _right_branching(rows: Sequence[Record], split: str) -> float:
 
 
 def draw_sizes(found: Record, file: Path) -> None:
-    """S-F1 of the test split and perplexity of unseen text against the number of preterminals, for each data set: mean,
-    and standard deviation where there are several seeds."""
+    """S-F1 of the test split and perplexity of unseen text against the number of preterminals, for each data set: every
+    finished run as a dot, their mean, and standard deviation where there are several."""
     plot = _pyplot()
     groups = _by_data(sorted(with_runs(found), key=lambda row: row["config"]["model.preterminals"]))
     drawing, places = plot.subplots(len(groups), 2, figsize=(9, 3.4 * len(groups)), squeeze=False)
     for (data, own), (left, right) in zip(groups, places, strict=True):
-        _against_size(left, own, [figure(row, "test", "s_f1") for row in own])
-        _against_size(right, own, [_of_unseen_text(row) for row in own])
+        _against_size(left, own, [[run["scores"]["test"]["s_f1"] for run in _finished(row)] for row in own])
+        _against_size(right, own, [[_of_unseen_text(run) for run in _finished(row)] for row in own])
         left.set(title=data, ylabel="S-F1, test")
         right.set(title=data, ylabel="perplexity of unseen text")
     _save(plot, drawing, file)
 
 
-def _of_unseen_text(row: Record) -> dict[str, Any] | None:
-    """Of text-test where there is one, for the test split of such data lies in the training text."""
-    return figure(row, "text-test", "perplexity") or figure(row, "test", "perplexity")
+def _of_unseen_text(run: Record) -> float:
+    """Of text-test where there is one, for the test split of such data lies in the training text; at the checkpoint
+    that held-out text chose, if it chose one: S-F1 may choose one whose perplexity has risen again."""
+    scores = run.get("by_text", run)["scores"]
+    return float(scores.get("text-test", scores["test"])["perplexity"])
 
 
-def _against_size(place: Any, rows: Sequence[Record], spreads: Sequence[dict[str, Any] | None]) -> None:
-    points = [(row["config"]["model.preterminals"], each) for row, each in zip(rows, spreads, strict=True) if each]
-    sizes, means = [size for size, _ in points], [each["mean"] for _, each in points]
-    deviations = [each["deviation"] if each["num"] > 1 else math.nan for _, each in points]
-    place.errorbar(sizes, means, deviations, marker="o", capsize=4, color=COLOURS[0])
+def _against_size(place: Any, rows: Sequence[Record], values: Sequence[Sequence[float]]) -> None:
+    sizes = [row["config"]["model.preterminals"] for row in rows]
+    spreads = [found for each in values if (found := spread(each, lower=True))]  # every row has finished runs
+    deviations = [each["deviation"] if each["num"] > 1 else math.nan for each in spreads]
+    place.errorbar(sizes, [each["mean"] for each in spreads], deviations, capsize=4, color=COLOURS[0])
+    for size, own in zip(sizes, values, strict=True):
+        place.plot([size] * len(own), own, "o", color=COLOURS[0], markersize=5, alpha=0.7)
     place.set(xlabel="preterminals")
     place.grid(alpha=0.3)
 

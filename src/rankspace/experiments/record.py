@@ -2,7 +2,7 @@
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from rankspace.experiments import runs_together
 from rankspace.experiments.damage import made_again
 from rankspace.experiments.datasets import PTB, PTB_TEXT, SYNTHETIC_NOTE, WSJ
 from rankspace.experiments.jobs import SHARING, Job, Request, by_row
-from rankspace.experiments.statistics import of_runs
+from rankspace.experiments.statistics import by_epoch, of_runs
 from rankspace.experiments.tables import Row, Table
 from rankspace.files import whole_file
 from rankspace.models import create
@@ -131,8 +131,8 @@ def _weights_now(row: Mapping[str, Any], card: Mapping[str, Any]) -> int:
 def _run(job: Job) -> dict[str, Any]:
     run = RunDirectory.open(job.folder)
     results, metrics, entry = run.card["results"], run.metrics(), job.entry or {}
-    split = config_from_text(run.config, str(run.path / CONFIG)).data.valid
-    valid = [each for each in metrics if each.get("split") == split and not each.get(FINAL)]
+    splits = config_from_text(run.config, str(run.path / CONFIG)).data
+    valid, held_out = (_evaluations(metrics, split) for split in (splits.valid, splits.held_out))
     last = max((each["step"] for each in metrics), default=0)
     return {
         "seed": job.seed,
@@ -145,10 +145,18 @@ def _run(job: Job) -> dict[str, Any]:
         "sharing": run.card.get(SHARING, 1),
         "memory_mb": max((each.get("memory_mb", 0) for each in metrics), default=0),
         "chosen": {name: results["best"][name] for name in ("step", "epoch")} if "best" in results else None,
-        "evaluations": [{name: each[name] for name in KEPT if name in each} for each in valid],
+        "training": by_epoch(metrics),
+        "evaluations": valid,
+        "held_out": held_out,
         "scores": entry.get("scores", {}),
         **({"by_text": entry["by_text"]} if "by_text" in entry else {}),
     }
+
+
+def _evaluations(metrics: Iterable[Mapping[str, Any]], split: str) -> list[dict[str, Any]]:
+    """Of a split, in their order; that of the end, of the best checkpoint, is none of them."""
+    own = (each for each in metrics if each.get("split") == split and not each.get(FINAL))
+    return [{name: each[name] for name in KEPT if name in each} for each in own]
 
 
 def _data(rows: list[dict[str, Any]]) -> dict[str, Any]:

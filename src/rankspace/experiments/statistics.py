@@ -2,8 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
+
+from rankspace.training.run_directory import TRAINING
 
 LOWER = ("perplexity",)  # better the lower they are
 FIGURES = ("perplexity", "s_f1", "s_f1_longer", "corpus_f1")
@@ -59,6 +62,26 @@ def minutes_to(run: Run, target: float) -> float | None:
     return None if seconds is None else seconds / 60
 
 
+def by_epoch(metrics: Iterable[Run]) -> list[dict[str, Any]]:
+    """What training saw in each epoch: the geometric mean of the perplexities that were logged, each as often as it has
+    steps, and how many sentences were computed again. Dropout included, and weights as they were before each step."""
+    found: dict[int, list[tuple[int, float, int]]] = {}
+    before = 0
+    for each in metrics:
+        if each.get("split") == TRAINING:
+            logged = each["step"] - before, math.log(float(each["perplexity"])), each.get("num_again", 0)
+            found.setdefault(each["epoch"], []).append(logged)
+            before = each["step"]
+    return [
+        {
+            "epoch": epoch,
+            "perplexity": math.exp(sum(steps * log for steps, log, _ in parts) / sum(steps for steps, _, _ in parts)),
+            "num_again": sum(again for _, _, again in parts),
+        }
+        for epoch, parts in found.items()
+    ]
+
+
 def figure(row: Mapping[str, Any], split: str, name: str) -> dict[str, Any] | None:
     """The spread of a figure of a row of a record; None where no run has it."""
     found: dict[str, Any] | None = row["statistics"]["splits"].get(split, {}).get(name)
@@ -99,11 +122,20 @@ def without_trees(runs: Sequence[Run]) -> dict[str, Any] | None:
     }
 
 
+def pairs_in_order(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Pairs of finished runs of one row, and how many of them have the higher S-F1 of the test split where held-out
+    text has the lower perplexity, at the checkpoints that S-F1 chose: that number first."""
+    groups = ([run for run in row["runs"] if run["state"] == "finished"] for row in rows)
+    pairs = [pair for group in groups for pair in combinations(group, 2)]
+    in_order = [(_of_held_out(one) < _of_held_out(other)) == (_test_f1(one) > _test_f1(other)) for one, other in pairs]
+    return sum(in_order), len(pairs)
+
+
 def _by_text(chosen: Sequence[Run]) -> dict[str, Any] | None:
     """Of checkpoints that held-out text chose."""
     if not chosen:
         return None
-    test = spread([float(each["scores"]["test"]["s_f1"]) for each in chosen], lower=False)
+    test = spread([_test_f1(each) for each in chosen], lower=False)
     return {"test": test, "seed": _of_test(min(chosen, key=_of_held_out))}
 
 
@@ -115,6 +147,10 @@ def _of_held_out(run: Run) -> float:
 
 def _of_test(run: Run) -> dict[str, Any]:
     return {"seed": run["seed"], "s_f1": run["scores"]["test"]["s_f1"]}
+
+
+def _test_f1(run: Run) -> float:
+    return float(run["scores"]["test"]["s_f1"])
 
 
 def _f1(evaluation: Run) -> float:
