@@ -121,6 +121,11 @@ def test_a_row_is_a_line_where_it_is_not_read_by_people(command: Run, monkeypatc
     assert len(rows_of(listed)) == len(load_table("hmm-table3").rows)
 
 
+def test_some_rows_are_listed(command: Run) -> None:
+    found = command("experiment", "hmm-table3", "--list", "--rows", "states-15,states-12").result
+    assert [line.split()[0] for line in rows_of(found)] == ["states-12", "states-15"]
+
+
 def rows_of(printed: str) -> list[str]:
     """Lines after the rule below the names of columns."""
     lines = printed.splitlines()
@@ -227,6 +232,14 @@ def test_a_signal(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         (("table-2",), f"experiment: there is no table 'table-2'; there are {', '.join(table_names())}."),
         (("table-2", "--list"), f"experiment: there is no table 'table-2'; there are {', '.join(table_names())}."),
         (("hmm-table3", "--rows", "states-11"), f"experiment: hmm-table3 has no row 'states-11'; there are {ROWS}."),
+        (
+            ("hmm-table3", "--list", "--rows", "states-11"),
+            f"experiment: hmm-table3 has no row 'states-11'; there are {ROWS}.",
+        ),
+        (
+            ("--list", "--rows", "states-12"),
+            "experiment: --rows are of no table; give the NAME of one before --list.",
+        ),
         (
             ("pcfg-table1", "--on", "craft,gum", "--rows", "n-pcfg"),
             "experiment: no row asked for of pcfg-table1 is on 'gum'; they are on ptb, craft.",

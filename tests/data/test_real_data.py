@@ -6,10 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import stdev
 
 import pytest
 
 from rankspace.data import PreparedData, load_prepared
+from rankspace.evaluation import score
+from rankspace.evaluation.bounds import right_branching
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -64,6 +67,16 @@ def test_the_sample_of_nltk(prepare: Prepare) -> None:
     assert sentences(data) == [3_167, 358, 389]
     plain = prepare("plain", "trees/nltk_ptb_sample.mrg")
     assert sum(len(corpus.tokens) for corpus in plain.splits.values()) == 94_084
+
+
+def test_how_much_s_f1_depends_on_the_sentences(prepare: Prepare) -> None:
+    """The standard error over those of the sample's test split, of right-branching trees: about a point."""
+    corpus = prepare("nltk", "trees")["test"]
+    parses = [corpus.tree(number) for number in range(len(corpus))]
+    gold = [tree for tree in parses if tree is not None and len(tree.words) > 1]
+    assert len(gold) == 388
+    scores = [score([tree], [right_branching(len(tree.words))]).s_f1 for tree in gold]
+    assert stdev(each for each in scores if each is not None) / len(gold) ** 0.5 == pytest.approx(1, abs=0.05)
 
 
 def test_the_sample_reads_like_the_text_it_is_part_of(prepare: Prepare, tmp_path: Path) -> None:

@@ -162,10 +162,45 @@ class TestWhatIsTyped:
         assert s_f1[wide["name"]]["mean"] <= s_f1["all-lengths"]["mean"]
         assert s_f1[batch["name"]]["mean"] >= s_f1[wide["name"]]["mean"]
 
+    def test_a_grammar_that_diverges(self, page: dict[str, Any]) -> None:
+        """Perplexity rises from the fourth epoch on and doubles, S-F1 falls from the sixth, and chose the fifth."""
+        rows = {row["name"]: row for row in page["of_table"]("pcfg-figure6")["rows"]}
+        (run,) = rows["preterminals-1000"]["runs"]
+        perplexity, f1 = ([each[name] for each in run["evaluations"]] for name in ("perplexity", "f1"))
+        assert perplexity[2] == min(perplexity)
+        assert perplexity[2:] == sorted(perplexity[2:])
+        assert perplexity[9] > 2 * perplexity[2]
+        assert f1[5] < f1[4] == max(f1)
+        assert run["chosen"]["epoch"] == 5
+
+    def test_seeds_of_two_commits(self, page: dict[str, Any]) -> None:
+        """Later ones parse worse, with no higher perplexity."""
+        rows = {row["name"]: row for row in page["of_table"]("pcfg-table1")["rows"] if row["data"] == "ptb"}
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for run in rows["rank-pcfg"]["runs"]:
+            groups.setdefault(run["environment"]["commit"], []).append(run["scores"])
+        earlier, later = groups.values()
+        assert max(each["test"]["s_f1"] for each in later) < min(each["test"]["s_f1"] for each in earlier)
+        means = [fmean(each["held-out"]["perplexity"] for each in some) for some in (earlier, later)]
+        assert means[1] <= means[0]
+
+    def test_states_in_the_paper(self) -> None:
+        """More are no clear gain at rank 4096, and out of order at rank 2048."""
+        table2, table3 = ({row.name: row.paper for row in load_table(f"hmm-table{n}").rows} for n in (2, 3))
+        assert table2["rank-hmm-15"]["test"] > table2["rank-hmm-14"]["test"] - 1
+        assert table2["rank-hmm-15"]["valid"] > table2["rank-hmm-14"]["valid"]
+        tests = [table3[f"states-{power}"]["test"] for power in (12, 13, 14, 15)]
+        assert min(tests) == tests[3] < tests[0]
+        assert tests != sorted(tests, reverse=True)
+
     def test_precisions(self, page: dict[str, Any]) -> None:
-        """Perplexity is no higher in the faster precision; S-F1 differs by less than seeds do."""
+        """Perplexity is no higher in the faster precision; S-F1 differs by less than seeds do. Rows at rank 1000 have
+        not been run."""
         rows = {row["name"]: row["statistics"]["splits"] for row in page["of_table"]("precision")["rows"]}
-        pairs = [(rows[row.name], rows[row.ablation_of]) for row in load_table("precision").rows if row.ablation_of]
+        named = [(row.name, row.ablation_of) for row in load_table("precision").rows if row.ablation_of]
+        pairs = [(rows[fast], rows[fine]) for fast, fine in named if rows[fast] or rows[fine]]
+        left = [fast for fast, fine in named if not (rows[fast] or rows[fine])]
+        assert left == ["pcfg-1000-medium", "pcfg-9000-medium"]
         for fast, fine in pairs:
             for split in ("valid", "test"):
                 assert fast[split]["perplexity"]["mean"] <= fine[split]["perplexity"]["mean"]

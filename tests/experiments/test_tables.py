@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from rankspace.bench import gpu_rows
+from rankspace.bench import gpu_rows, pages
 from rankspace.errors import FormatError, RankspaceError
 from rankspace.experiments import load_table, table_names, tables
+from rankspace.experiments.record import planned_record
+from rankspace.experiments.statistics import figure
 from rankspace.experiments.toy import NUM_SENTENCES, toy_row
 from rankspace.models import MODELS
 from rankspace.training import load_preset, preset_names
@@ -26,6 +28,7 @@ NAMES = (
 )
 ROWS = [(table, row.name) for table in NAMES for row in load_table(table).rows]
 FOLDER = Path(tables.__file__).parent
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 ONE_THING = {  # keys that a row may change together, and why they are one thing
     "a curriculum begins somewhere and grows": {"curriculum.start", "curriculum.growth"},
     "the betas of Adam are chosen together": {"optimiser.beta1", "optimiser.beta2"},
@@ -112,6 +115,18 @@ class TestWhatTheIssueAsksFor:
         ):
             assert not row_of("hmm-recipe", ingredient).config.differences(row_of("hmm-table2", name).config)
         assert row_of("hmm-table2", "best-rank-8192").config == load_preset("best-hmm")
+
+    def test_the_preset_for_grammars_is_the_row_that_parses_best(self) -> None:
+        """By the trees of the validation split, of all rows of the paper's model that have been run on them; the preset
+        needs no trees."""
+        names = ("pcfg-table1", "pcfg-figure6")
+        made = [planned_record(load_table(name), pages.record(RESULTS, f"experiment-{name}")) for name in names]
+        rows = [row for found in made for row in found["rows"] if row["data"] == "ptb"]
+        rows = [row for row in rows if row["config"]["model.name"] == "rank-pcfg"]
+        s_f1 = {row["name"]: figure(row, "valid", "s_f1") for row in rows}
+        means = {name: found["mean"] for name, found in s_f1.items() if found}
+        best = row_of("pcfg-figure6", max(means, key=means.__getitem__)).config
+        assert load_preset("best-pcfg").changed({"evaluation.measure": "s_f1"}) == best
 
     def test_every_ingredient_of_the_recipe_has_an_ablation(self) -> None:
         """There are rows that differ in it alone, or in it and what goes with it."""

@@ -68,7 +68,7 @@ def experiment(
     """
     of_runs = (minutes, rows, on, seeds, data)
     if show or (name is None and not quick and jobs == 1 and not any(given is not None for given in of_runs)):
-        _list(name, output, quick, as_json)
+        _list(name, _parts(rows), output, quick, as_json)
         return
     if name is None:
         raise RankspaceError("experiment: there is no table; give the NAME of one, as --list shows them.")
@@ -168,12 +168,15 @@ def _with_failed(text: str, num_failed: int) -> str:
     return f"{text}, {num_failed} failed" if num_failed else text
 
 
-def _list(name: str | None, output: Path, quick: bool, as_json: bool) -> None:
+def _list(name: str | None, rows: tuple[str, ...], output: Path, quick: bool, as_json: bool) -> None:
     """The tables, or the rows of one; with the runs that are done where there is an output folder."""
     from rankspace.experiments import table_names
     from rankspace.experiments.jobs import Request
 
-    requests = [Request(each, output, quick=quick) for each in ([name] if name is not None else table_names())]
+    if name is None and rows:
+        raise RankspaceError("experiment: --rows are of no table; give the NAME of one before --list.")
+    names = [name] if name is not None else table_names()
+    requests = [Request(each, output, rows=rows, quick=quick) for each in names]
     found = {request.name: _listed_rows(request) for request in requests}
     done = [f"done in {output}"] if output.is_dir() else []
     if as_json:
@@ -186,11 +189,11 @@ def _list(name: str | None, output: Path, quick: bool, as_json: bool) -> None:
 
 
 def _listed_rows(request: "Request") -> list[dict[str, Any]]:
-    """What each row of a table is, and how many of its runs are finished and failed."""
+    """What each row that is asked for is, and how many of its runs are finished and failed."""
     from rankspace.experiments.jobs import begun
 
-    runs = begun(request)
-    return [_about(row, [job for job in runs if job.row.name == row.name]) for row in request.table().rows]
+    runs, rows = begun(request), request.table().chosen(list(request.rows))
+    return [_about(row, [job for job in runs if job.row.name == row.name]) for row in rows]
 
 
 def _about(row: "Row", runs: "Sequence[Job]") -> dict[str, Any]:

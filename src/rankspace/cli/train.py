@@ -31,7 +31,8 @@ def train(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="The folder of the run.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="demo, demo-hmm, paper-pcfg, paper-hmm, best-hmm, or the name of a model.")
+        str | None,
+        typer.Option(help="demo, demo-hmm, paper-pcfg, paper-hmm, best-pcfg, best-hmm, or the name of a model."),
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="A configuration in TOML.")] = None,
     set_: Annotated[
