@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -232,6 +233,37 @@ def test_a_distribution_by_kernels(order: str) -> None:
     assert mine.posterior_entropy(words, LENGTHS).shape == (3,)  # which is computed in float64
 
 
+@pytest.mark.parametrize("order", ["rank", "state"])
+def test_what_rounding_adds_to_rules_is_taken_out_again(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In "medium", where the link is rounded to operands. Uniform tables: all entries of a row are rounded the same
+    way. What the parameters themselves sum to is left as it is."""
+    seen: list[TreeInputs] = []
+
+    def spying(inputs: TreeInputs, *others: Any) -> Any:
+        seen.append(inputs)
+        return log_z_by_kernels(inputs, *others)
+
+    monkeypatch.setattr("rankspace.inference.tree.engine.log_z_by_kernels", spying)
+    given = {name: torch.zeros_like(table).log_softmax(-1) for name, table in parameters().items()}
+    given["log_left"] += 0.3
+    words = WORDS.to(DEVICE)
+    exact = RankSpacePCFG(**given, order=order, backend="torch", validate=False).log_prob(words, LENGTHS)
+    for precision, has_mass in (("highest", False), ("medium", True)):
+        rounded = RankSpacePCFG(**given, order=order, backend="triton", precision=precision, validate=False)
+        found = rounded.log_prob(words, LENGTHS)
+        torch.testing.assert_close(found, exact, rtol=0.0, atol=0.02 if has_mass else 1e-5)
+        inputs = seen.pop()
+        assert (inputs.mass is not None) == has_mass
+    left, right = (table.exp().double() for table in (given["log_left"], given["log_right"]))
+    matrices = [matrix.bfloat16().double() for matrix in inputs.link.tensors]
+    of_link = matrices[0].sum(1) if order == "rank" else matrices[0] @ matrices[1].sum(1)
+    of_words = torch.cat([left[:, 3:].sum(1), right[:, 3:].sum(1)])
+    share = (of_words + of_link) / torch.cat([left.sum(1), right.sum(1)])
+    assert inputs.mass is not None
+    torch.testing.assert_close(inputs.mass.double(), share[:2] * share[2:], rtol=1e-6, atol=0.0)
+    assert float((inputs.mass - 1).abs().min()) > 1e-4
+
+
 def test_a_distribution_with_zeros_goes_on_in_torch() -> None:
     given = parameters()
     given["log_emission"] = torch.full_like(given["log_emission"], -math.inf)
@@ -259,7 +291,10 @@ def test_float64_has_no_kernels() -> None:
 
 def test_chains_have_no_kernels() -> None:
     given = {"log_start": torch.zeros(1), "log_transition": torch.zeros(1, 1), "log_emission": torch.zeros(1, 1)}
-    assert message(HMM, "triton", given) == "HMM: backend is 'triton'; give one of 'auto', 'torch', 'autograd'."
+    assert message(HMM, "triton", given) == (
+        "HMM: backend is 'triton', but of distributions RankSpacePCFG and SimplePCFG alone have kernels (others belong "
+        "to models); give one of 'auto', 'torch', 'autograd'."
+    )
 
 
 @on_cpu
@@ -270,6 +305,31 @@ def test_without_interpreter_or_gpu_triton_is_refused(monkeypatch: pytest.Monkey
     assert message(SimplePCFG, "triton", given) == (
         "SimplePCFG: backend is 'triton', but the parameters are on cpu and it needs a GPU; give backend='auto'."
     )
+
+
+QUERIES = {
+    **{
+        name: lambda grammar, words, name=name: getattr(grammar, name)(words, LENGTHS)
+        for name in (
+            *("log_prob", "expected_counts", "posterior_entropy", "span_marginals", "labelled_marginals", "mbr"),
+            *("viterbi_joint", "log_prefix", "surprisal", "next_word"),
+        )
+    },
+    "posterior_kl": lambda grammar, words: grammar.posterior_kl(grammar, words, LENGTHS),
+    "posterior_cross_entropy": lambda grammar, words: grammar.posterior_cross_entropy(grammar, words, LENGTHS),
+    "sample_posterior": lambda grammar, words: grammar.sample_posterior(words, LENGTHS, num=1),
+    "mbr_kbest": lambda grammar, words: grammar.mbr_kbest(words, LENGTHS, k=2),
+}
+
+
+@on_cpu
+@pytest.mark.parametrize("query", QUERIES)
+def test_no_query_is_answered_without_what_was_asked_for(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    grammar = RankSpacePCFG(**parameters(), backend="triton")
+    QUERIES[query](grammar, WORDS)
+    monkeypatch.delenv("TRITON_INTERPRET")
+    with pytest.raises(RankspaceError, match=r"^RankSpacePCFG: backend is 'triton', but the parameters are on cpu and "):
+        QUERIES[query](grammar, WORDS)
 
 
 @on_cpu

@@ -94,6 +94,11 @@ class Distribution(ABC):
         self.sizes = sizes_of(name, self._axes(), self.parameters)
         check_choice(name, "order", order, self.ORDERS)
         check_choice(name, "precision", precision, ("highest", "high", "medium"))
+        if backend == "triton" and backend not in self.BACKENDS:
+            raise RankspaceError(
+                f"{name}: backend is 'triton', but of distributions RankSpacePCFG and SimplePCFG alone have kernels "
+                f"(others belong to models); give one of {_quoted(self.BACKENDS)}."
+            )
         check_choice(name, "backend", backend, self.BACKENDS)
         check_kind(name, self.parameters)
         if validate:
@@ -366,7 +371,11 @@ class Distribution(ABC):
 
 def check_choice(name: str, option: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise RankspaceError(f"{name}: {option} is {value!r}; give one of {', '.join(map(repr, choices))}.")
+        raise RankspaceError(f"{name}: {option} is {value!r}; give one of {_quoted(choices)}.")
+
+
+def _quoted(choices: Sequence[str]) -> str:
+    return ", ".join(map(repr, choices))
 
 
 def _shortened(numbers: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
 """What distributions over trees with low-rank rules share: their parameters as inputs of the low-rank tree engine."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -59,6 +59,13 @@ class LowRankTreeDistribution(OwnParameters):
     @abstractmethod
     def _multiplies(self, batch: Batch) -> bool:
         """Whether the link is to be multiplied out for a batch."""
+
+    def _batch(
+        self, words: Tensor, lengths: Sequence[int] | Tensor | None, extras: Mapping[str, Tensor] | None = None
+    ) -> Batch:
+        if self.backend == "triton":
+            self._runs_kernels(self.dtype)  # tells what they lack, also for a query that needs none
+        return super()._batch(words, lengths, extras)
 
     def _log_inputs(self, parameters: Parameters, batch: Batch) -> LogInputs:
         """The recursion for a batch: its distinct words or, where sentences have their own, all tokens."""

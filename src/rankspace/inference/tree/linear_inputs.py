@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.inference.links import DenseLink, FactoredLink, Precision
+from rankspace.inference.links import DenseLink, FactoredLink, Precision, operand, tf32
 from rankspace.inference.ragged import Ragged
 from rankspace.inference.tree.inputs import TreeInputs
 from rankspace.inference.tree.log_space import LogInputs
@@ -26,15 +26,37 @@ def linear_inputs(
 
     Rows of words are divided by exp(log_scale) before they meet a matrix.
     """
-    emission = (inputs.emission - log_scale[:, None]).exp()
-    to_words = over_sentences(DenseLink(inputs.sides.exp(), precision), layout)
+    emission, sides = (inputs.emission - log_scale[:, None]).exp(), inputs.sides.exp()
+    to_words = over_sentences(DenseLink(sides, precision), layout)
     words = to_words.at(slice(0, layout.num_tokens)).apply(emission)
     second, root = inputs.second.exp(), inputs.root.exp()
-    if inputs.first is None:
-        return TreeInputs(over_sentences(DenseLink(second, precision), layout), words, root)
-    link = FactoredLink(second, inputs.first.exp(), precision)
-    root = root @ link.first if link.first.dim() == 2 else (root[:, None] @ link.first)[:, 0]
-    return TreeInputs(over_sentences(link.multiplied() if multiply else link, layout), words, root)
+    link: DenseLink | FactoredLink = DenseLink(second, precision)
+    if inputs.first is not None:
+        factored = FactoredLink(second, inputs.first.exp(), precision)
+        root = root @ factored.first if factored.first.dim() == 2 else (root[:, None] @ factored.first)[:, 0]
+        link = factored.multiplied() if multiply else factored
+    mass = gained_by_rounding(sides, link) if precision == "medium" and sides.dim() == 2 else None
+    return TreeInputs(over_sentences(link, layout), words, root, mass)
+
+
+@torch.no_grad()
+def gained_by_rounding(sides: Float[Tensor, "both preterminal"], link: DenseLink | FactoredLink) -> Float[Tensor, "_"]:
+    """What the rules of each rank sum to where kernels round the link to operands, over what they sum to as they are:
+    of a confident grammar that may be above one. A rank without rules has one."""
+    of_words = sides.sum(1)
+    rounded, exact = (of_words + _row_sums(link, precision) for precision in (link.precision, "highest"))
+    gained: Tensor = (rounded / exact).where(exact > 0, 1)
+    return gained.view(2, -1).prod(0)
+
+
+def _row_sums(link: DenseLink | FactoredLink, precision: Precision) -> Float[Tensor, "both"]:
+    """Of the link's matrix, made of operands of a precision."""
+    *outer, inner = (operand(matrix, precision).to(matrix.dtype) for matrix in link.tensors)
+    found = inner.sum(1)
+    with tf32(found.device, allowed=False):
+        for matrix in outer:
+            found = matrix @ found
+    return found
 
 
 def support_of(inputs: LogInputs, multiply: bool, precision: Precision, layout: Ragged) -> TreeInputs | None:
