@@ -328,7 +328,9 @@ def test_no_query_is_answered_without_what_was_asked_for(query: str, monkeypatch
     grammar = RankSpacePCFG(**parameters(), backend="triton")
     QUERIES[query](grammar, WORDS)
     monkeypatch.delenv("TRITON_INTERPRET")
-    with pytest.raises(RankspaceError, match=r"^RankSpacePCFG: backend is 'triton', but the parameters are on cpu and "):
+    with pytest.raises(
+        RankspaceError, match=r"^RankSpacePCFG: backend is 'triton', but the parameters are on cpu and "
+    ):
         QUERIES[query](grammar, WORDS)
 
 
