@@ -432,6 +432,19 @@ class TestCommand:
         [line] = capsys.readouterr().err.splitlines()
         assert line == "error: bench gpu: torch sees no CUDA device; run it on a machine with a GPU."
 
+    @pytest.mark.parametrize(("place", "code"), [(None, 0), ("rows", 1), ("sweeps", 1), ("parse", 1), ("training", 1)])
+    def test_the_exit_code_says_whether_something_is_wrong(
+        self, record: dict[str, Any], monkeypatch: pytest.MonkeyPatch, place: str | None, code: int
+    ) -> None:
+        found = json.loads(json.dumps(record))
+        wrong = {"rows": found["rows"][0], "sweeps": found["sweeps"]["rank"][-1], "parse": found["parse"]}
+        wrong["training"] = found["training"][0]
+        if place is not None:
+            wrong[place]["wrong"] = "log p is off"
+        monkeypatch.setattr("rankspace.cli.bench._gpu", lambda _: CPU)
+        monkeypatch.setattr(gpu, "run", lambda *_: found)
+        assert run(["bench", "gpu", "--json"]) == code
+
     def test_a_row_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["bench", "gpu", "--rows", "rank-pcfg,pcfg"]) == 2
         [line] = capsys.readouterr().err.splitlines()

@@ -91,6 +91,13 @@ def run(job: Job, device: torch.device, tick: Callable[[Record], None] = lambda 
     return record
 
 
+def is_right(record: Record) -> bool:
+    """Whether nothing of what was measured was found wrong."""
+    swept = [point for points in record["sweeps"].values() for point in points]
+    parsed = [record["parse"]] if "parse" in record else []
+    return not any(found["wrong"] for found in [*record["rows"], *swept, *parsed, *record["training"]])
+
+
 def step_record(row: Row, found: dict[str, Any], device_rates: dict[Rate, float]) -> dict[str, Any]:
     """A row with what was measured of it, beside its limits, its peer and the rates of products in its precision and of
     a copy."""

@@ -152,7 +152,8 @@ def bench_gpu(
 ) -> None:
     """Time training steps, parses and training runs on one GPU, after a comparison with float64.
 
-    The output file is written after each of them, so that what was measured is kept if the command is cut off.
+    The output file is written after each of them, so that what was measured is kept if the command is cut off. The exit
+    code is 1 if something was found wrong.
 
     Examples:
 
@@ -175,7 +176,10 @@ def bench_gpu(
 
         return gpu.run(job, place, keep)
 
-    _report(_with_progress("gpu", job.num_runs, run), output, None if json else show_gpu)
+    record = _with_progress("gpu", job.num_runs, run)
+    _report(record, output, None if json else show_gpu)
+    if not gpu.is_right(record):
+        raise typer.Exit(1)
 
 
 def _place(command: str, device: str, output: Path | None) -> Any:
