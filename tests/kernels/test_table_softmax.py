@@ -113,9 +113,10 @@ def test_entries_are_left_out_as_often_as_asked_and_by_seed_table_and_place() ->
 
 @pytest.mark.usefixtures("widest")
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("peak", [1.0, 20.0])
 @pytest.mark.parametrize("sizes", SIZES)
-def test_softmax_backward(sizes: tuple[int, int], dtype: torch.dtype) -> None:
-    logits, slopes = random(*sizes).requires_grad_(), random(*sizes, scale=2).to(dtype)
+def test_softmax_backward(sizes: tuple[int, int], peak: float, dtype: torch.dtype) -> None:
+    logits, slopes = random(*sizes, scale=peak).requires_grad_(), random(*sizes, scale=2).to(dtype)
     probabilities = poisoned(*sizes, dtype)
     probabilities.copy_(logits.detach().softmax(1))
     found, expected = poisoned(*sizes, dtype), poisoned(*sizes, dtype)

@@ -76,11 +76,13 @@ def test_rows_of_wanted_words(sizes: tuple[int, int], biased: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("peak", [1.0, 20.0])
 @pytest.mark.parametrize("sizes", SIZES)
-def test_slopes_of_logits(sizes: tuple[int, int], biased: bool, dtype: torch.dtype) -> None:
-    logits, bias, words = random(*sizes), random_bias(sizes[0], biased), random_words(sizes[0] + 9, 30)
+def test_slopes_of_logits(sizes: tuple[int, int], peak: float, biased: bool, dtype: torch.dtype) -> None:
+    logits, bias, words = random(*sizes, scale=peak), random_bias(sizes[0], biased), random_words(sizes[0] + 9, 30)
     slopes = random(30, sizes[1])
-    given = LogitSlopes(random(sizes[1]), slopes, slopes.sum(0), in_order(words))
+    biases = 0 if bias is None else bias[:, None]
+    given = LogitSlopes((logits + biases).logsumexp(0), slopes, slopes.sum(0), in_order(words))
     found, expected = (torch.full(sizes, math.nan, dtype=dtype, device=DEVICE) for _ in range(2))
     sums = logit_slopes(logits, bias, given, 5, found)
     expected_sums = logit_slopes_by_torch(logits, bias, given, 5, expected)
