@@ -8,24 +8,25 @@ where nonterminals pass through the head, if there is one, and C is the closure 
 hangs on y_j's preterminals, or on one that is the left child of a row that began there.
 
 Cost, besides the inside pass: O(R^3) for the closure, once, then O(n^2 R m + n R (m + p)^2) a sentence, for m
-nonterminals, p preterminals and R rows. In float64 logarithms, exact in every entry.
+nonterminals, p preterminals and R rows. In float64 logarithms, exact in every entry if the chart is.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankspace.inference.dense_tree.log_space import LogWeights, log_inside
+from rankspace.inference.dense_tree.log_space import LogChart, LogWeights
 from rankspace.inference.left_corners import LeftToRight, log_closure
 from rankspace.inference.logarithms import LogMap, exact_log_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 
 
-def left_to_right(weights: LogWeights, layout: Ragged) -> LeftToRight:
-    """All sentences at once, under one grammar, without derivatives."""
+def left_to_right(weights: LogWeights, layout: Ragged, chart: LogChart) -> LeftToRight:
+    """All sentences at once, under one grammar, without derivatives. What words were divided by in the chart, what is
+    found is divided by as well."""
     (m, p, num_rows), rule = weights.sizes, weights.rule[0]
     leftmost = log_sum_exp(rule, 2)
-    begin, chart = _beginning(weights, leftmost), log_inside(weights, layout)
+    begin = _beginning(weights, leftmost)
     complete = exact_log_product(rule.permute(2, 0, 1).flatten(1))  # what a left child leaves to be found
     to_words = exact_log_product(leftmost[:, m:].T)
     begun = chart.words.new_empty(layout.num_tokens, num_rows)
