@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +235,15 @@ def test_a_signal_in_this_process(
     assert_same(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the tests were started with it ignored, as in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize(
     ("world", "rank", "line"),
     [

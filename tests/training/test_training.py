@@ -145,6 +145,14 @@ def test_the_last_record_is_that_of_the_test_split(tmp_path: Path) -> None:
         assert not any("final" in record for record in others)
 
 
+def test_the_test_result_has_the_place_of_the_checkpoint_that_it_is_of(tmp_path: Path) -> None:
+    """Which is not where training ended."""
+    results = trained(tmp_path / "run", config(CHAIN, run__epochs=4, optimiser__learning_rate=3.0)).results
+    best, last, test = results["best"], results["last"], results["test"]
+    assert best["epoch"] < last["epoch"]
+    assert (test["step"], test["epoch"]) == (best["step"], best["epoch"])
+
+
 def test_the_loss_of_a_record_is_the_mean_over_sentences(tmp_path: Path) -> None:
     chosen = config(run__epochs=1, run__log_every=1, run__max_steps=1, optimiser__learning_rate=1e-9)
     trained(tmp_path / "run", chosen)

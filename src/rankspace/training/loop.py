@@ -246,11 +246,11 @@ class Trainer:
     def _evaluated(self, split: str, found: Evaluated, chosen: str | None, is_known: bool = False) -> dict[str, Any]:
         """Keeps the weights as the checkpoint that they were `chosen` for, and returns the record, which is written and
         shown unless it is known."""
+        place = {"step": self.progress.step, "epoch": self.epoch}
         if chosen is not None:
-            self.keeper.save_chosen(chosen, Checkpoint(self.model.state_dict(), {"step": self.progress.step}))
+            self.keeper.save_chosen(chosen, Checkpoint(self.model.state_dict(), place))
         elapsed = round(self.progress.seconds + time.perf_counter() - self._began, 3)
-        where = {"step": self.progress.step, "epoch": self.epoch, "split": split, "elapsed": elapsed}
-        record = {**where, **found.record()}
+        record = {**place, "split": split, "elapsed": elapsed, **found.record()}
         if not is_known:
             self.keeper.record(record)
             self.display.evaluated(record)

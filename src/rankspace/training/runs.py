@@ -305,22 +305,22 @@ def _tested(trainer: Trainer, path: Path, data: PreparedData) -> dict[str, Any]:
     if split not in data.splits or is_done:
         return {}
     own = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
-    step = processes.told(lambda: _load_best(trainer.model, path))
+    place = processes.told(lambda: {"epoch": trainer.epoch, **_load_best(trainer.model, path)})
     processes.same(trainer.model.state_dict().values())
     evaluator = Evaluator(
         data[split], trainer.model.KIND, processes, max_tokens=options.max_tokens, parse=options.parse
     )
     with computing_in("highest", trainer.model):
         found = evaluator(trainer.model)
-    record = {"step": step, "epoch": trainer.epoch, "split": split, **found.record()}
+    record = {**place, "split": split, **found.record()}
     trainer.model.load_state_dict(own)
     trainer.keeper.end(record)
     trainer.display.evaluated(record)
     return {"test": record}
 
 
-def _load_best(model: Model, path: Path) -> int:
-    """Gives a model the best weights of a run; their step."""
+def _load_best(model: Model, path: Path) -> dict[str, int]:
+    """Gives a model the best weights of a run; the step and epoch that they are of, as their checkpoint says."""
     best = RunDirectory.open(path).read("best")
     load_weights(model, best, path)
-    return best.step
+    return {name: int(best.state[name]) for name in ("step", "epoch") if name in best.state}
