@@ -58,16 +58,16 @@ def by_kernels(
     log_words = leaves[2].T[layout.pack(words)]
     setting = Setting(layout, given, precision)
     log_z, lost = dense_log_z_by_kernels(leaves[1].exp(), leaves[0].exp(), log_words, setting)
-    return _outcome(log_z, lost, leaves)
+    return outcome(log_z, lost, leaves)
 
 
 def by_torch(tables: Tables, words: Tensor, lengths: Sequence[int]) -> Outcome:
     leaves = [table.clone().requires_grad_() for table in tables]
     log_z = PCFG(*leaves, validate=False).log_prob(words, lengths)
-    return _outcome(log_z, torch.zeros_like(log_z, dtype=torch.bool), leaves)
+    return outcome(log_z, torch.zeros_like(log_z, dtype=torch.bool), leaves)
 
 
-def _outcome(log_z: Tensor, lost: Tensor, leaves: list[Tensor]) -> Outcome:
+def outcome(log_z: Tensor, lost: Tensor, leaves: list[Tensor]) -> Outcome:
     slopes = torch.linspace(-1, 2, len(log_z), dtype=torch.float64, device=DEVICE)
     total = (log_z.where(log_z > -math.inf, 0) * slopes.where(~lost, 0)).sum()
     return Outcome(log_z.detach(), lost, torch.autograd.grad(total, leaves))

@@ -77,6 +77,6 @@ def random_above(chart: DenseChart) -> DenseAbove:
     def rows(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator).to(DEVICE)
 
-    above = new_dense_above(chart, rows(chart.rows.num_sentences), random_tensor(chart.size))
+    above = new_dense_above(chart, rows(chart.rows.num_sentences, chart.size))
     above.rho[:], above.pairs[:] = rows(*above.rho.shape), rows(*above.pairs.shape)
     return above

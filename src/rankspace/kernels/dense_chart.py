@@ -63,13 +63,12 @@ class DenseAbove(NamedTuple):
 
     rho: Float[Tensor, "wide nonterminal"]
     pairs: Float[Tensor, "wider nonterminal nonterminal"]  # of spans of four words or more
-    top: Float[Tensor, "batch"]  # [place]: with respect to Z at the scale of the chart
-    root: Float[Tensor, "nonterminal"]  # not a derivative: what the vector of a whole sentence is multiplied with
+    whole: Float[Tensor, "batch nonterminal"]  # [place]: with respect to the vectors of whole sentences
 
 
-def new_dense_above(chart: DenseChart, top: Float[Tensor, "batch"], root: Float[Tensor, "nonterminal"]) -> DenseAbove:
-    """Tables that nothing was written to."""
-    return DenseAbove(torch.empty_like(chart.spans), torch.empty_like(chart.pairs), top, root)
+def new_dense_above(chart: DenseChart, whole: Float[Tensor, "batch nonterminal"]) -> DenseAbove:
+    """Tables that nothing was written to, below whole sentences."""
+    return DenseAbove(torch.empty_like(chart.spans), torch.empty_like(chart.pairs), whole)
 
 
 def tile_of(size: int) -> int:

@@ -36,8 +36,7 @@ def dense_outside_sums(chart: DenseChart, above: DenseAbove, width: int) -> None
         chart.base,
         above.rho,
         above.pairs,
-        above.top,
-        above.root,
+        above.whole,
         rows.before,
         rows.shift,
         rows.token_place,
@@ -64,8 +63,7 @@ def _dense_outside_sums(
     base,
     of_rho,
     of_pairs,
-    of_top,
-    root,
+    of_whole,
     before,
     shift,
     token_place,
@@ -127,7 +125,7 @@ def _dense_outside_sums(
             TILE,
         )
     is_own = symbols < size
-    whole = tl.load(root + symbols, mask=is_own, other=0.0) * tl.load(of_top + place)
+    whole = tl.load(of_whole + place * size + symbols, mask=is_own, other=0.0)
     total = tl.where(width == words, whole, total)
     at = (row - num_tokens).to(tl.int64) * size + symbols
     possible = (tl.load(spans + at, mask=is_own, other=0.0) > 0) & (end <= words)
@@ -213,7 +211,7 @@ def dense_outside_sums_by_torch(chart: DenseChart, above: DenseAbove, width: int
         words = int(rows.length[span.place])
         total = torch.zeros(chart.size, dtype=torch.float64, device=chart.spans.device)
         if width == words:
-            total += above.top[span.place].double() * above.root
+            total += above.whole[span.place].double()
         elif span.end <= words:
             for k in range(span.end + 1, words + 1):
                 total += _share(chart, above, span, span._replace(begin=span.end, end=k), 0)

@@ -69,13 +69,14 @@ def bytes_needed(model: "Model", work: Work) -> int | None:
     copies = len(work.lengths) if model.BOUND else 1  # tables of each sentence's own
     tables = {label: copies * number for label, number in num_of_axes(of.AXES, sizes).items()}
     made = numbers_of_tables(tables, sizes["vocab"], work)
-    if not (work.kernels and work.gradients):  # kernels train without logarithms of tables
+    from_weights = work.kernels and not model.BOUND  # kernels make tables by themselves
+    if not (from_weights and work.gradients):  # those train without logarithms of tables
         made += sum(tables.values())
     if work.gradients:  # of the logits of tables; networks
         made += sum(tables.values()) + copies * _numbers_of_networks(model)
     whole = {**sizes, "vocab": model.vocabulary, "vocabulary": model.vocabulary}
     logits = copies * num_of_axes(of.AXES, whole)[EMISSION]
-    made += min(logits, LOGITS_BY_KERNELS if work.kernels else LOGITS)
+    made += min(logits, LOGITS_BY_KERNELS if from_weights else LOGITS)
     weights = bytes_of_weights(model, work.gradients)
     return weights + made * _bytes_per_number(model, work) + chart_bytes(model, work)
 
