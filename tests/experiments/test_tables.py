@@ -188,9 +188,12 @@ class TestWhatTheIssueAsksFor:
     def test_as_in_the_published_code(self) -> None:
         row, whole = (row_of("pcfg-table1", name) for name in ("rank-pcfg-code", "rank-pcfg"))
         assert (row.seeds, row.data, row.ablation_of) == ((1, 2, 3, 4), ("ptb", "craft"), None)
-        changed = {key: row.config.model.settings[key] for key in ("initial", "networks", "start", "size")}
-        assert changed == {"initial": "xavier", "networks": "rectified", "start": "embedding", "size": 512}
+        changed = {"initial": "xavier", "networks": "rectified", "biases": "uniform", "start": "embedding", "size": 512}
+        assert {key: row.config.model.settings[key] for key in changed} == changed
         assert set(row.config.differences(whole.config)) == {f"model.{key}" for key in changed}
+        small, like = (row_of("pcfg-recipe", name) for name in ("all-lengths-long-code", "all-lengths-long"))
+        assert {key: small.config.model.settings[key] for key in changed} == {**changed, "size": 128}
+        assert set(small.config.differences(like.config)) == {f"model.{key}" for key in changed.keys() - {"size"}}
 
     def test_as_many_nonterminals_as_ranks(self) -> None:
         simple, whole = (row_of("pcfg-table1", name).config.model for name in ("simple-pcfg-1000", "rank-pcfg"))

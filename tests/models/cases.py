@@ -27,7 +27,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "rank-pcfg, as published": (
         "rank-pcfg",
-        {**TREE, "rank": 5, "start": "embedding", "initial": "xavier", "networks": "rectified"},
+        {**TREE, "rank": 5, "start": "embedding", "initial": "xavier", "networks": "rectified", "biases": "uniform"},
     ),
     "tn-pcfg": ("tn-pcfg", {**TREE, "rank": 5}),
     "n-pcfg": ("n-pcfg", TREE),

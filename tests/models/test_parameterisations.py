@@ -65,6 +65,26 @@ def test_embeddings_begin_as_they_should() -> None:
     assert abs(embedding(200, 300).std().item() - (2 / 500) ** 0.5) < 0.001
 
 
+@pytest.mark.parametrize("start", ["states", "embedding"])
+def test_biases_begin_as_they_should(start: str) -> None:
+    """In both ways with the same matrices, and every bias of a network is meant."""
+    sizes: Any = {"nonterminals": 3, "preterminals": 4, "rank": 5, "vocabulary": 50, "size": 16, "start": start}
+    torch.manual_seed(0)
+    zero = dict(create("rank-pcfg", **sizes).named_parameters())
+    torch.manual_seed(0)
+    uniform = dict(create("rank-pcfg", **sizes, biases="uniform").named_parameters())
+    assert any(name.endswith("bias") for name in zero)
+    for name, weight in zero.items():
+        if name.endswith("bias"):
+            assert not bool(weight.any())
+            assert bool(uniform[name].all())
+        else:
+            assert torch.equal(weight, uniform[name])
+    biases = torch.cat([weight.detach() for name, weight in uniform.items() if name.endswith("bias")])
+    assert float(biases.abs().max()) <= 0.25
+    assert float(biases.std()) == pytest.approx(0.25 / 3**0.5, rel=0.15)  # of 200 numbers
+
+
 def test_dropped_choices_have_probability_zero() -> None:
     torch.manual_seed(0)
     logits = torch.randn(200, 5)

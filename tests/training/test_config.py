@@ -85,7 +85,7 @@ def test_whole_numbers_will_do_for_others() -> None:
             "model.eos",
             1,
             "there is no key model.eos; there are model.name, model.nonterminals, model.preterminals, model.rank, "
-            "model.size, model.start, model.initial, model.networks, model.dropout.",
+            "model.size, model.start, model.initial, model.networks, model.biases, model.dropout.",
         ),
         ("optimiser.learning_rate", 0, "optimiser.learning_rate is 0.0; give more than 0."),
         ("optimiser.learning_rate", "fast", "optimiser.learning_rate is 'fast'; give a number."),

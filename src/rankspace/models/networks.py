@@ -91,6 +91,14 @@ def initialise_matrices(module: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
+def initialise_biases(module: nn.Module) -> None:
+    """Every bias of a linear map uniform within 1 / sqrt(inputs), as torch begins them."""
+    for each in module.modules():
+        if isinstance(each, nn.Linear) and each.bias is not None:
+            bound = each.in_features**-0.5
+            nn.init.uniform_(each.bias, -bound, bound)
+
+
 def log_softmax_dropped(
     logits: Float[Tensor, "row choice"], dropout: float, training: bool
 ) -> Float[Tensor, "row choice"]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rankspace.models.arithmetic import Arithmetic
 from rankspace.models.low_rank_trees import LowRankTreeModel, Rectified, Table, TreeTables
-from rankspace.models.networks import Initial, ResidualNetwork, embedding
+from rankspace.models.networks import Initial, ResidualNetwork, embedding, initialise_biases
 from rankspace.models.parts import Choice, Emission, Root
 
 
@@ -20,7 +20,7 @@ class RankPCFG(LowRankTreeModel):
     and h_2; with `networks="rectified"`, as in the authors' published code, each is one linear map and a rectifier.
     `start="embedding"`, also as there, chooses the root by a network of one embedding; `start="ranks"` has no start
     vector over nonterminals: the root is a symbol of its own, the last nonterminal, which nothing rewrites to, and the
-    first rank is drawn from its head.
+    first rank is drawn from its head. `biases="uniform"`: those of all networks begin as torch has them, as there too.
 
     `dropout` leaves out numbers of the embeddings of symbols: a step of training has a random choice of the others, the
     same wherever a symbol stands.
@@ -39,6 +39,7 @@ class RankPCFG(LowRankTreeModel):
         start: Literal["states", "ranks", "embedding"] = "states",
         initial: Initial = "normal",
         networks: Literal["residual", "rectified"] = "residual",
+        biases: Literal["zero", "uniform"] = "zero",
         dropout: float = 0.0,
     ) -> None:
         super().__init__(
@@ -50,6 +51,7 @@ class RankPCFG(LowRankTreeModel):
             start=start,
             initial=initial,
             networks=networks,
+            biases=biases,
             dropout=dropout,
         )
         self.num_nonterminals = nonterminals + (start == "ranks")
@@ -62,6 +64,8 @@ class RankPCFG(LowRankTreeModel):
             self.root = Choice(size)  # h_1, u_S
         elif start == "embedding":
             self.root_network = Root(size, nonterminals)
+        if biases == "uniform":
+            initialise_biases(self)
 
     def tables(self, words: Int[Tensor, "word"] | None, by: Arithmetic) -> TreeTables:
         symbols = nn.functional.dropout(self.symbols, self.settings["dropout"], self.training)

@@ -14,6 +14,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "start": "states",
         "initial": "normal",
         "networks": "residual",
+        "biases": "zero",
         "dropout": 0.0,
     },
     "tn-pcfg": {"nonterminals": 250, "preterminals": 500, "rank": 200, "size": 256},
