@@ -1,6 +1,7 @@
 """`rankspace evaluate`: the scores of models and of files, and one line for every mistake."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,14 @@ class TestModels:
             "step": 7,
             "model": "direct",
         }
+
+    def test_what_stands_for_the_best_checkpoint_is_told(self, command: Run, tmp_path: Path, data: str) -> None:
+        path = make_run(tmp_path / "run", "rank-pcfg", **GRAMMAR, size=4)
+        shutil.rmtree(path / "checkpoints" / "best")
+        ran = command("evaluate", str(path), data, "--json")
+        assert json.loads(ran.result)["checkpoint"] == "last"
+        assert ran.err == f"{path}: has no best checkpoint; took last, of step 7\n"
+        assert command("evaluate", str(path), data, "--json", "--checkpoint", "last").err == ""
 
     @pytest.mark.parametrize("model", ["grammar", "chain"])
     def test_the_figures_of_training(self, command: Run, runs: Path, data: str, model: str) -> None:

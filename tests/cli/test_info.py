@@ -53,7 +53,7 @@ class TestRun:
         card = json.loads(Path(grammar, "card.json").read_text())
         assert {name: found[name] for name in card} == card
         assert found["num_weights"] == 3 + 3 * 5 + 2 * 5 * 7 + 4 * 8
-        assert found["checkpoints"] == {"last": {"step": 7}}
+        assert found["checkpoints"] == {"best": {"step": 7}, "last": {"step": 7}}
         assert found["config"]["model.of"] == "rank-pcfg"
 
     def test_for_people(self, command: Run, grammar: str) -> None:

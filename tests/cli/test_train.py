@@ -3,6 +3,7 @@
 import errno
 import itertools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +17,8 @@ import rankspace
 from rankspace.cli import main
 from rankspace.seeds import LARGEST_SEED
 from rankspace.training import RunDirectory, checkpoints, preset_names
+from rankspace.training.evaluator import Evaluated
+from rankspace.training.runs import Statistic
 from short_memory import lacking
 
 
@@ -117,6 +120,41 @@ def test_seeds(run: Run) -> None:
     assert ["test", "perplexity", *shown, "3"] in rows
 
 
+def test_a_seed_with_an_impossible_sentence(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its figure is infinite; those of the other seeds are told all the same."""
+    found = Evaluated.record
+
+    def spoilt(evaluated: Evaluated) -> dict[str, Any]:
+        record = found(evaluated)
+        return record | ({"perplexity": "inf"} if next(turn) else {})
+
+    monkeypatch.setattr(Evaluated, "record", spoilt)
+    options = ("--config", "config.toml", "-o", "out", "--device", "cpu", "-q", "--seeds", "1,2,3", "--resume")
+    turn = itertools.chain([False, True], itertools.repeat(False))  # of valid, then test
+    out = run(*options).out
+    rows = [line.split() for line in out.splitlines()]
+    assert [row[-4:] for row in rows if row[:2] == ["test", "perplexity"]] == [["2,", "and", "1", "infinite"]]
+    assert [row[-1] for row in rows if row[:2] == ["valid", "perplexity"]] == ["3"]
+    summary = json.loads(Path("out/summary.json").read_text())["test perplexity"]
+    results = [RunDirectory.open(Path(f"out/seed-{seed}")).card["results"]["test"] for seed in (1, 2, 3)]
+    assert results[0]["perplexity"] == "inf"
+    assert summary["mean"] == pytest.approx(sum(each["perplexity"] for each in results[1:]) / 2)
+    assert (summary["num"], summary["num_infinite"]) == (2, 1)
+
+
+def test_seeds_of_which_none_has_a_finite_figure() -> None:
+    assert Statistic.of([math.inf, math.inf], min) == Statistic(None, None, None, None, 0, 2)
+    assert Statistic.of([3.0], max) == Statistic(3.0, 0.0, 3.0, 3.0, 1)
+
+
+def test_runs_without_an_evaluation(run: Run) -> None:
+    options = ("--config", "config.toml", "--device", "cpu", "-q", "--set", "data.valid=", "--set", "data.test=")
+    assert [line.split()[0] for line in run(*options, "-o", "out").out.splitlines()] == ["steps", "run"]
+    assert run(*options, "-o", "many", "--seeds", "1,2").out == "2 runs; there is no figure that all of them have\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -125,6 +163,22 @@ def test_seeds(run: Run) -> None:
         (
             ("--preset", "demo", "--config", "config.toml", "-o", "out"),
             "train: both --preset and --config are given; give one of them.",
+        ),
+        (
+            ("synthetic:20", "--preset", "demo", "-o", "out", "--set", "data.source=synthetic:30"),
+            "train: both DATA and --set data.source are given; give one of them.",
+        ),
+        (
+            ("--preset", "demo", "-o", "out", "--set", " run.seed = 3", "--seed", "4"),
+            "train: both --seed and --set run.seed are given; give one of them.",
+        ),
+        (
+            ("--preset", "demo", "-o", "out", "--set", "run.seed=3", "--seeds", "4,5"),
+            "train: both --seeds and --set run.seed are given; give one of them.",
+        ),
+        (
+            ("--preset", "demo", "-o", "out", "--seed", "3", "--seeds", "4,5"),
+            "train: both --seed and --seeds are given; give one of them.",
         ),
         (
             ("--preset", "domo", "-o", "out"),

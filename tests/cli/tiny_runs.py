@@ -61,7 +61,9 @@ def make_run(path: Path, name: str, source: str = "", **settings: Any) -> Path:
     }
     options = {f"model.{key}": value for key, value in settings.items() if key != "eos"}
     config = config_text(Config().changed({"data.source": source, "model.name": name, **options}))
-    run = RunDirectory.create(path, config, card, WORDS, Checkpoint(model.state_dict(), {"step": 7}))
+    checkpoint = Checkpoint(model.state_dict(), {"step": 7})
+    run = RunDirectory.create(path, config, card, WORDS, checkpoint)
+    run.save_chosen("best", checkpoint)
     for step in (1, 2, 3):
         run.add_metrics({"step": step, "loss": 3.0 / step})
         run.add_metrics({"step": step, "split": "valid", "perplexity": 20.0 / step, "f1": 10.0 * step})

@@ -104,6 +104,17 @@ def test_a_kill_between_renamings_leaves_a_run(tmp_path: Path, monkeypatch: pyte
     assert again.read("last").step == again.read("best").step == 4
 
 
+def test_what_stands_for_the_best_checkpoint(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    assert [run.name_of(name) for name in ("best", "last", "previous")] == ["last", "last", "last"]
+    run.save(weight(2))
+    assert [run.name_of(name) for name in ("best", "last", "previous")] == ["last", "last", "previous"]
+    run.save_chosen("held-out", weight(3))
+    assert (run.name_of("best"), run.read("best").step) == ("held-out", 3)
+    run.save_chosen("best", weight(4))
+    assert (run.name_of("best"), run.read("best").step) == ("best", 4)
+
+
 def test_metrics_after_a_step_are_forgotten(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     for step in (1, 2, 3):
@@ -139,8 +150,8 @@ def test_resuming_wants_more_than_weights(tmp_path: Path) -> None:
     remedy = "choose another with --checkpoint, or allow to take one with --fallback"
     message = f"{folder}/state.json: names no {{}}, so training cannot go on from it; {remedy}."
     assert str(raised.value) == message.format("optimiser.safetensors")
-    found, notice = run.read_good("last", resuming=True)
-    assert (found.step, notice) == (1, f"{raised.value} Took the previous one, of step 1.")
+    found, name, notice = run.read_good("last", resuming=True)
+    assert (found.step, name, notice) == (1, "previous", f"{raised.value} Took the previous one, of step 1.")
     run.save(Checkpoint(weight(3).weights, {"step": 3}, weight(3).resuming))
     with pytest.raises(FormatError) as raised:
         run.read("last", resuming=True)

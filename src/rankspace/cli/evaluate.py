@@ -122,7 +122,7 @@ def evaluate(
         grammars = [trained, *load_others("evaluate", others, checkpoint, device, fallback, quiet)]
         for each in grammars:
             each.max_tokens = max_tokens
-        about = {"run": str(run), "checkpoint": str(checkpoint), "step": trained.step, "model": trained.model.NAME}
+        about = {"run": str(run), "checkpoint": trained.checkpoint, "step": trained.step, "model": trained.model.NAME}
         with counting("reading", quiet) as counter:
             wanted = _Wanted(run, data, split, max_length, seed)
             if others:

@@ -92,7 +92,7 @@ def has_seeds(path: Path) -> bool:
 
 def _has(run: Any, name: str) -> bool:
     """Whether there is a checkpoint of this very name."""
-    return bool(run.found(name).name.removeprefix(".") == name and run.found(name).exists())
+    return bool(run.name_of(name) == name and run.found(name).exists())
 
 
 def _checkpoint(run: Any, name: str) -> dict[str, Any]:

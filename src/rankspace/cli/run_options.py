@@ -87,6 +87,8 @@ def load_run(command: str, run: Path, checkpoint: str, device: str, fallback: bo
         trained = load(run, checkpoint, place, fallback=fallback)
     if trained.notice is not None:
         notify(trained.notice, quiet)
+    elif trained.checkpoint != checkpoint:
+        notify(f"{run}: has no {checkpoint} checkpoint; took {trained.checkpoint}, of step {trained.step}", quiet)
     return trained
 
 

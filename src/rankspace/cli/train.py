@@ -65,6 +65,7 @@ def train(
     """
     if output is None:
         raise RankspaceError("train: there is no place for the run; give --output DIR.")
+    _check_options(data, set_ or [], seed, seeds)
     wanted = _Wanted(data, output, preset, config, [*(set_ or []), *_seed(seed)], resume)
     several = _begun(wanted) if seeds is None else _of_seeds(wanted, seeds_of("train", seeds))
     plan = several or [(_config(wanted), output)]
@@ -97,6 +98,21 @@ def train(
         raise WritingError(_how_to_go_on(error, several is not None)) from None
     finally:
         leave_processes()
+
+
+def _check_options(data: str | None, settings: list[str], seed: int | None, seeds: str | None) -> None:
+    """Raises RankspaceError for what is given in two ways."""
+    keys = {each.partition("=")[0].strip() for each in settings}
+    ways = {
+        "DATA": (data, "data.source"),
+        "--seed": (seed, "run.seed"),
+        "--seeds": (seeds, "run.seed"),
+    }
+    for option, (value, key) in ways.items():
+        if value is not None and key in keys:
+            raise RankspaceError(f"train: both {option} and --set {key} are given; give one of them.")
+    if seed is not None and seeds is not None:
+        raise RankspaceError("train: both --seed and --seeds are given; give one of them.")
 
 
 class _Wanted(NamedTuple):
@@ -184,9 +200,9 @@ def _report(outcome: Any, as_json: bool) -> None:
     if as_json:
         print_json({"directory": str(outcome.directory), **results})
         return
-    rows = [_row(name, results[name]) for name in evaluations_shown(results)]
-    print_table(["", "step", "perplexity", "S-F1", "corpus F1", "sentences", ""], rows)
-    print_line("")
+    if rows := [_row(name, results[name]) for name in evaluations_shown(results)]:
+        print_table(["", "step", "perplexity", "S-F1", "corpus F1", "sentences", ""], rows)
+        print_line("")
     pairs = [("steps", f"{results['steps']:,} in {results['seconds']:,.1f} s"), ("run", str(outcome.directory))]
     print_pairs([*pairs, ("stopped", results["stopped"])] if results["stopped"] else pairs)
 
@@ -205,8 +221,15 @@ def _report_seeds(outcomes: list[Any], statistics: dict[str, Any], as_json: bool
         runs = [{"directory": str(outcome.directory), **outcome.results} for outcome in outcomes]
         print_json({"runs": runs, "summary": {name: one._asdict() for name, one in statistics.items()}})
         return
-    rows = [[name.replace("f1", "S-F1"), *map(_figure, one[:4]), str(one.num)] for name, one in statistics.items()]
-    print_table(["", "mean", "standard deviation", "best", "worst", "runs"], rows)
+    rows = [[name.replace("f1", "S-F1"), *map(_figure, one[:4]), _runs(one)] for name, one in statistics.items()]
+    if rows:
+        print_table(["", "mean", "standard deviation", "best", "worst", "runs"], rows)
+    else:
+        print_line(f"{len(outcomes)} runs; there is no figure that all of them have")
+
+
+def _runs(statistic: Any) -> str:
+    return f"{statistic.num}" + (f", and {statistic.num_infinite} infinite" if statistic.num_infinite else "")
 
 
 def _figure(value: float | str | None) -> str:

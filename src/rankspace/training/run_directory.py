@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankspace.data.prepared import check_hash, sha256
 from rankspace.data.vocabulary import Vocabulary
@@ -38,6 +38,14 @@ FINAL = "final"  # what marks the record of the test split, which is of the best
 BEST, HELD_OUT = "best", "held-out"  # the checkpoints that evaluations choose
 BRING_BACK = "bring it back, or train again"
 NAMES = (BEST, HELD_OUT, "last", "previous")
+
+
+class Good(NamedTuple):
+    """A checkpoint that can be read, its name, and if another was asked for, what is wrong with that."""
+
+    checkpoint: "Checkpoint"
+    name: str
+    notice: str | None
 
 
 class RunDirectory:
@@ -149,7 +157,7 @@ class RunDirectory:
             self._settle(hidden)
 
     def read(self, name: str = BEST, device: str = "cpu", *, resuming: bool = False) -> "Checkpoint":
-        """A checkpoint by name; before there is a best one, or a previous one, the last.
+        """A checkpoint by name, or what stands for it (`name_of`).
 
         Raises FormatError for a name that does not exist and for a checkpoint that cannot be read.
         """
@@ -164,8 +172,8 @@ class RunDirectory:
             )
         return read_checkpoint(self.found(name), device, resuming=resuming)
 
-    def read_good(self, name: str, device: str = "cpu", *, resuming: bool = False) -> "tuple[Checkpoint, str | None]":
-        """The checkpoint, or the first other one that can be read, and then what is wrong and which was taken."""
+    def read_good(self, name: str, device: str = "cpu", *, resuming: bool = False) -> Good:
+        """The checkpoint, or the first other one that can be read."""
         known = ("last", "previous") if resuming else ("last", "previous", BEST)
         order = (name, *(other for other in known if other != name))
         trouble: FormatError | None = None
@@ -176,14 +184,19 @@ class RunDirectory:
                 trouble = trouble or error
             else:
                 notice = f"{trouble} Took the {other} one, of step {found.step}." if trouble else None
-                return found, notice
+                return Good(found, self.name_of(other), notice)
         raise trouble or FormatError(f"{self.path}: has no checkpoint.")
 
     def found(self, name: str) -> Path:
-        """Where a checkpoint is; its place where there is none."""
-        others = {BEST: ("last", "previous"), "last": ("previous",), "previous": ("last",)}.get(name, ())
+        """Where a checkpoint is, or what stands for it; its place where there is none."""
+        others = {BEST: (HELD_OUT, "last", "previous"), "last": ("previous",), "previous": ("last",)}.get(name, ())
         ways = [self._place(name), self._hidden(name), *map(self._place, others)]
         return next((way for way in ways if way.exists()), ways[0])
+
+    def name_of(self, name: str) -> str:
+        """Of the checkpoint that stands for a name: before there is a best one, that which held-out text chose, or else
+        the last; before there is a previous one, the last."""
+        return self.found(name).name.removeprefix(".")
 
     def _written(self, checkpoint: "Checkpoint") -> Path:
         from rankspace.training.checkpoints import write_checkpoint

@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,13 +51,25 @@ class Outcome(NamedTuple):
 
 
 class Statistic(NamedTuple):
-    """A figure of several runs; `best` and `worst` depend on what the figure is."""
+    """A figure of several runs; `best` and `worst` depend on what the figure is. Runs where it is infinite are counted,
+    and have no part in it; None where no run is left."""
 
-    mean: float
-    deviation: float
-    best: float
-    worst: float
+    mean: float | None
+    deviation: float | None
+    best: float | None
+    worst: float | None
     num: int
+    num_infinite: int = 0
+
+    @classmethod
+    def of(cls, values: Sequence[float], is_better: Callable[[Iterable[float]], float]) -> "Statistic":
+        finite = [value for value in values if math.isfinite(value)]
+        if not finite:
+            return cls(None, None, None, None, 0, len(values))
+        worst = max if is_better is min else min
+        deviation = statistics.stdev(finite) if len(finite) > 1 else 0.0
+        spread = statistics.fmean(finite), deviation, is_better(finite), worst(finite)
+        return cls(*spread, len(finite), len(values) - len(finite))
 
 
 def train(
@@ -133,11 +145,9 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Statistic]:
         ("test", "f1", max),
     ):
         values = [outcome.results.get(split, {}).get(figure) for outcome in outcomes]
-        if values and all(isinstance(value, int | float) for value in values):
-            worst = max if better is min else min
-            deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        if values and None not in values:
             name = f"{'valid' if split == 'best' else split} {figure}"
-            found[name] = Statistic(statistics.fmean(values), deviation, better(values), worst(values), len(values))
+            found[name] = Statistic.of([float(value) for value in values], better)
     return found
 
 
@@ -195,7 +205,7 @@ def _resume(config: Config, path: Path, data: PreparedData, processes: Processes
         raise RankspaceError(f"train: the vocabulary of the data is not that of {path}; give the data it began with.")
     settings = run.card["model"]["settings"]
     with _room_for(config.model.name, settings):
-        checkpoint, notice = run.read_good("last", resuming=True)
+        checkpoint, _, notice = run.read_good("last", resuming=True)
         model = create(config.model.name, **settings)
         load_weights(model, checkpoint, path)
         trainer = Trainer(config, model.to(processes.device), data, processes, Keeper(None), display)

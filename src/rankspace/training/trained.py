@@ -21,7 +21,7 @@ from rankspace.models.memory import shortage_of_samples, shortage_of_tables, sho
 from rankspace.training.checkpoints import Checkpoint
 from rankspace.training.config import Config, config_from_text
 from rankspace.training.machine import without_weights
-from rankspace.training.run_directory import RunDirectory
+from rankspace.training.run_directory import BEST, Good, RunDirectory
 from rankspace.training.shipped import find_run
 from rankspace.trees import Tree
 
@@ -54,7 +54,8 @@ def unwatched(num_sentences: int) -> None:
 class Trained:
     """A trained model. All queries take lists of words and keep their order; unknown words are <unk>.
 
-    model: in evaluation mode. card: of the run: model, data, environment, precision, results. step: of the checkpoint.
+    model: in evaluation mode. card: of the run: model, data, environment, precision, results. checkpoint, step: of the
+    weights.
     notice: what was wrong with the checkpoint that was asked for, if another was taken.
     max_tokens: words of a batch, padding included; lower it where memory is short.
     watch: called with the number of sentences of each batch that is done.
@@ -69,9 +70,11 @@ class Trained:
         step: int = 0,
         notice: str | None = None,
         max_tokens: int = MAX_TOKENS,
+        checkpoint: str = BEST,
     ) -> None:
         self.model, self.vocabulary, self.card = model.eval(), vocabulary, card
         self.step, self.notice, self.max_tokens = step, notice, max_tokens
+        self.checkpoint = checkpoint
         self.watch: Callable[[int], None] = unwatched
         self._config = config
         preprocessing = card.get("data", {}).get("preprocessing", {})
@@ -261,19 +264,21 @@ def load(
     """The trained model of a run, or of the package by its name, from a checkpoint: best, held-out, last or
     previous.
 
-    A folder comes before a model of the package that has its name. Until there is a best checkpoint, the last one is
-    taken for it. With `fallback`, a checkpoint that cannot be read is replaced by another of the run, with a warning
-    that says so. Raises FormatError for what is no run, and for a checkpoint that is missing, foreign, truncated or of
-    a later version; NotEnoughMemoryError for a model that the device does not hold.
+    A folder comes before a model of the package that has its name. Where there is no best checkpoint, that which
+    held-out text chose is taken for it, or else the last one; `Trained.checkpoint` is its name. With `fallback`, a
+    checkpoint that cannot be read is replaced by another of the run, with a warning that says so. Raises FormatError
+    for what is no run, and for a checkpoint that is missing, foreign, truncated or of a later version;
+    NotEnoughMemoryError for a model that the device does not hold.
     """
     run = RunDirectory.open(find_run(Path(directory)))
     vocabulary = run.vocabulary()
     with lack_told(lambda error: _without_room(run, error)):
-        found, notice = run.read_good(checkpoint) if fallback else (run.read(checkpoint), None)
-        if notice:
-            warnings.warn(notice, stacklevel=2)
-        model = restored(run, found).to(device)
-    return Trained(model, vocabulary, run.card, run.config, found.step, notice)
+        found = run.read_good(checkpoint) if fallback else Good(run.read(checkpoint), run.name_of(checkpoint), None)
+        if found.notice:
+            warnings.warn(found.notice, stacklevel=2)
+        model = restored(run, found.checkpoint).to(device)
+    step, name, notice = found.checkpoint.step, found.name, found.notice
+    return Trained(model, vocabulary, run.card, run.config, step, notice, checkpoint=name)
 
 
 def _without_room(run: RunDirectory, error: BaseException) -> NotEnoughMemoryError:
