@@ -42,7 +42,7 @@ PRECISION_COLUMNS = ("model", "data", "perplexity, valid", "test", "S-F1, valid"
 CHOICE_COLUMNS = (
     *("model", "data", "S-F1, valid: checkpoint by S-F1", "by perplexity", "same checkpoint"),
     *("S-F1, test: mean of seeds", "seed by S-F1, valid", "seed by held-out text"),
-    *("checkpoint by held-out text: mean of seeds", "seed and checkpoint by held-out text"),
+    *("seeds with both checkpoints: by S-F1", "by held-out text", "seed and checkpoint by held-out text"),
 )
 SHIPPED_COLUMNS = (
     *("model", "is a", "perplexity, valid", "test", "S-F1, valid", "test", "right-branching, test", "epochs"),
@@ -56,7 +56,7 @@ paper's embeddings as well (`normal-rate-5-decay`). The paper reports {paper}. V
 words, has {other} ({source})."""
 TREES_IN_SHORT = """\
 **Unsupervised parsing**, S-F1: {ours} on the test split of NLTK's sample (`rank-pcfg`), where the trees of its
-validation split chose the checkpoint of each seed; {by_text} where held-out text did. The paper reports {paper} on
+validation split chose the checkpoint of each seed. Where held-out text does, {by_text}. The paper reports {paper} on
 section 23, and others who reproduced it report {reproduction}."""
 FORMER = "runs of a former model of this name, with {weights:,} weights instead of {weights_now:,}; to be repeated"
 CHOSEN = "`{}`: its first seed is the run of `{}` by which the recipe was chosen; without it, {} ({})."
@@ -67,8 +67,9 @@ CHOICE = """\
 The same runs, with choices by perplexity instead. First the checkpoint is chosen by the perplexity of the validation
 split's words, which for ptb are part of the training text. Then the seed is chosen by the perplexity of held-out text,
 at the checkpoint that S-F1 chose."""
-BY_TEXT = """ The last two columns use no trees: held-out text (for craft and wsj the validation split's words) chooses
-both the checkpoint of each seed and the seed. They are empty for runs that have no such checkpoint."""
+BY_TEXT = """ The last three columns are of runs that have a checkpoint which held-out text chose (for craft and wsj the
+validation split's words). The first of them is S-F1 of these runs at the checkpoint that S-F1 chose, to compare with;
+the others use no trees: held-out text chooses the checkpoint of each seed, and then the seed as well."""
 
 
 ALL_TOGETHER = """\
@@ -95,7 +96,10 @@ def in_short() -> str:
     f1 = f"{cells.over_seeds(grammar, 'test', 's_f1')} ({cells.seeds(grammar)} seeds)"
     chosen = without_trees(grammar["runs"])
     assert chosen is not None
-    by_text = by_text_cells(chosen["by_text"])[0]
+    by_text = "{test} instead of {by_trees} ({num} seeds)".format(
+        **{name: cells.spread(chosen["by_text"][name]) for name in ("test", "by_trees")},
+        num=chosen["by_text"]["test"]["num"],
+    )
     chains = CHAINS_IN_SHORT.format(**ours, **theirs, source=cells.source(other))
     return pages.listed([chains, TREES_IN_SHORT.format(ours=f1, by_text=by_text, **of_trees)])
 
@@ -218,7 +222,7 @@ def choice(found: dict[str, Any]) -> str:
             f"{chosen['num_same']} of {chosen['num']}",
             cells.over_seeds(row, "test", "s_f1"),
             *map(of_seed, chosen["test"].values()),
-            *(by_text_cells(chosen["by_text"]) if chosen["by_text"] else ["", ""]),
+            *(by_text_cells(chosen["by_text"]) if chosen["by_text"] else [""] * 3),
         ]
         for row, chosen in rows
     ]
@@ -233,9 +237,11 @@ def of_seed(chosen: dict[str, Any]) -> str:
 
 
 def by_text_cells(chosen: dict[str, Any]) -> list[str]:
-    """S-F1 over the seeds that have a checkpoint which held-out text chose, and of the seed that it chooses."""
+    """S-F1 over the seeds that have a checkpoint which held-out text chose, by either choice, and of the seed that it
+    chooses."""
     num = chosen["test"]["num"]
-    return [f"{cells.spread(chosen['test'])} ({num} seed{'s' if num > 1 else ''})", of_seed(chosen["seed"])]
+    by_trees = f"{cells.spread(chosen['by_trees'])} ({num} seed{'s' if num > 1 else ''})"
+    return [by_trees, cells.spread(chosen["test"]), of_seed(chosen["seed"])]
 
 
 def shipped_block() -> str:

@@ -108,6 +108,7 @@ class TestChoosingWithoutTrees:
         assert found is not None
         assert found["by_text"]["seed"] == {"seed": 1, "s_f1": 40.0}
         assert (found["by_text"]["test"]["mean"], found["by_text"]["test"]["num"]) == (42.0, 2)
+        assert (found["by_text"]["by_trees"]["mean"], found["by_text"]["by_trees"]["num"]) == (1.5, 2)
 
     def test_without_held_out_text_the_validation_split_counts(self) -> None:
         runs = [self.run(1, [50.0], [100.0], None), self.run(2, [51.0], [200.0], None)]

@@ -147,12 +147,14 @@ def _of_unseen_text(run: Record) -> float:
 
 
 def _against_size(place: Any, rows: Sequence[Record], values: Sequence[Sequence[float]]) -> None:
-    sizes = [row["config"]["model.preterminals"] for row in rows]
-    spreads = [found for each in values if (found := spread(each, lower=True))]  # every row has finished runs
-    deviations = [each["deviation"] if each["num"] > 1 else math.nan for each in spreads]
-    place.errorbar(sizes, [each["mean"] for each in spreads], deviations, capsize=4, color=COLOURS[0])
-    for size, own in zip(sizes, values, strict=True):
+    spreads = {}
+    for row, each in zip(rows, values, strict=True):
+        own, size = [value for value in each if math.isfinite(value)], row["config"]["model.preterminals"]
         place.plot([size] * len(own), own, "o", color=COLOURS[0], markersize=5, alpha=0.7)
+        if found := spread(own, lower=True):
+            spreads[size] = found
+    deviations = [each["deviation"] if each["num"] > 1 else math.nan for each in spreads.values()]
+    place.errorbar(list(spreads), [each["mean"] for each in spreads.values()], deviations, capsize=4, color=COLOURS[0])
     place.set(xlabel="preterminals")
     place.grid(alpha=0.3)
 

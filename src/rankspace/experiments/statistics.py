@@ -101,8 +101,8 @@ def without_trees(runs: Sequence[Run]) -> dict[str, Any] | None:
     num_same of the runs it is one and the same. test: S-F1 of the test split of one seed, that with the best S-F1 of
     the validation split or that with the lowest perplexity of held-out text (the validation split itself, where there
     is no other), both at the checkpoint that S-F1 chose. by_text: S-F1 of the test split where held-out text chose the
-    checkpoint, without trees: its spread over the runs that have one, and that of the seed which such text chooses as
-    well; None where no run has.
+    checkpoint, without trees: its spread over the runs that have one, that of the very same runs at the checkpoints
+    that S-F1 chose, and that of the seed which such text chooses as well; None where no run has.
     """
     done = [run for run in runs if run["state"] == "finished" and all("f1" in each for each in run["evaluations"])]
     if not done:
@@ -118,7 +118,7 @@ def without_trees(runs: Sequence[Run]) -> dict[str, Any] | None:
             "perplexity": statistics.fmean(_f1(other) for _, other in pairs),
         },
         "test": {"s_f1": _of_test(by_trees), "perplexity": _of_test(by_text)},
-        "by_text": _by_text([{**run["by_text"], "seed": run["seed"]} for run in done if "by_text" in run]),
+        "by_text": _by_text([run for run in done if "by_text" in run]),
     }
 
 
@@ -131,12 +131,13 @@ def pairs_in_order(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     return sum(in_order), len(pairs)
 
 
-def _by_text(chosen: Sequence[Run]) -> dict[str, Any] | None:
-    """Of checkpoints that held-out text chose."""
-    if not chosen:
+def _by_text(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Of checkpoints that held-out text chose, in runs that have one."""
+    if not runs:
         return None
-    test = spread([_test_f1(each) for each in chosen], lower=False)
-    return {"test": test, "seed": _of_test(min(chosen, key=_of_held_out))}
+    chosen = [{**run["by_text"], "seed": run["seed"]} for run in runs]
+    test, by_trees = (spread([_test_f1(each) for each in some], lower=False) for some in (chosen, runs))
+    return {"test": test, "by_trees": by_trees, "seed": _of_test(min(chosen, key=_of_held_out))}
 
 
 def _of_held_out(run: Run) -> float:
