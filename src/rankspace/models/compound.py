@@ -129,5 +129,7 @@ class CompoundModel(Model):
         numbers = lengths_of(self.NAME, words, lengths)
         layout = ragged(numbers, words.device)
         own = layout.unpack(layout.pack(words))
+        if not layout.num_tokens:
+            own = own.new_zeros(len(own), 1)  # a vocabulary has a word
         first = (own[:, :, None] == own[:, None, :]).to(torch.uint8).argmax(2)
-        return Posed(self.given(z, own), first, numbers, own)
+        return Posed(self.given(z, own), first[:, : layout.longest], numbers, own)

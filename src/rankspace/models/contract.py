@@ -90,6 +90,8 @@ class Model(nn.Module, ABC):
         numbers = lengths_of(self.NAME, words, lengths)
         layout = ragged(numbers, words.device)
         distinct, places = torch.unique(layout.pack(words), return_inverse=True)
+        if not layout.num_tokens:
+            distinct = distinct.new_zeros(1)  # a vocabulary has a word
         return Posed(self(distinct), layout.unpack(places), numbers, distinct)
 
     @within_memory
