@@ -18,6 +18,7 @@ from kernels.charts import DEVICE, random_inputs, random_log_weights, random_sen
 from rankspace.distributions import HMM, RankSpacePCFG, SimplePCFG
 from rankspace.errors import RankspaceError
 from rankspace.inference.links import DenseLink, FactoredLink
+from rankspace.inference.tree import linear_inputs
 from rankspace.inference.tree.engine import log_z
 from rankspace.inference.tree.inputs import Sentences, TreeInputs
 from rankspace.inference.tree.triton_engine import log_z_by_kernels
@@ -262,6 +263,11 @@ def test_what_rounding_adds_to_rules_is_taken_out_again(order: str, monkeypatch:
     assert inputs.mass is not None
     torch.testing.assert_close(inputs.mass.double(), share[:2] * share[2:], rtol=1e-6, atol=0.0)
     assert float((inputs.mass - 1).abs().min()) > 1e-4
+    twice = linear_inputs.gained_by_rounding
+    monkeypatch.setattr(linear_inputs, "gained_by_rounding", lambda *its: 2 * twice(*its))
+    halved = RankSpacePCFG(**given, order=order, backend="triton", precision="medium", validate=False)
+    rules = torch.tensor(LENGTHS, device=DEVICE) - 1
+    torch.testing.assert_close(found - halved.log_prob(words, LENGTHS), rules * math.log(2), rtol=0.0, atol=1e-5)
 
 
 def test_a_distribution_with_zeros_goes_on_in_torch() -> None:

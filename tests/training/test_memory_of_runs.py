@@ -13,7 +13,7 @@ from rankspace.distributions import RankSpacePCFG, SimplePCFG
 from rankspace.distributions.memory import Work
 from rankspace.errors import NotEnoughMemoryError
 from rankspace.models import MODELS, Model, create
-from rankspace.models.fast_model import FastModel
+from rankspace.models.fast_model import KernelModel
 from rankspace.models.memory import (
     bytes_needed,
     bytes_of_samples,
@@ -217,4 +217,4 @@ def test_which_models_score_and_parse_by_kernels(monkeypatch: pytest.MonkeyPatch
     assert {distribution_of(model) for model in models if model.poses_kernels(gpu)} == low_rank
     for model in models:
         assert model.poses_kernels(gpu) == (distribution_of(model) in low_rank and not model.BOUND)
-        assert model.by_kernels(gpu) == (model.poses_kernels(gpu) or isinstance(model, FastModel))
+        assert model.by_kernels(gpu) == (model.poses_kernels(gpu) or isinstance(model, KernelModel))

@@ -30,9 +30,8 @@ class TreeInputs:
     link: Link  # R -> 2R
     words: Float[Tensor, "word both"]  # J, K: each distinct word as a left and as a right child
     root: Float[Tensor, "*place rank"]  # L; of each sentence's own, by places, or one for all
-    mass: Float[Tensor, "rank"] | None = (
-        None  # for kernels, which round: what sums over splits are divided by, constants
-    )
+    # For kernels, which round: what sums over splits are divided by, constants.
+    mass: Float[Tensor, "rank"] | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
