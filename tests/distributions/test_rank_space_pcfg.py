@@ -165,3 +165,25 @@ def test_float32_of_a_long_sentence(scale: float) -> None:
     parameters = random_parameters(450, 900, 100, 200, scale)
     words = torch.randint(200, (1, 200), generator=torch.Generator().manual_seed(1))
     check_float32(parameters, words, "auto")
+
+
+def test_second_derivatives_of_peaked_grammars_are_numbers() -> None:
+    """In float32, where probabilities have squares below the range; the same as in float64."""
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        sizes = ((3,), (3, 4), (4, 7), (4, 7), (4, 5))
+        tables = [(30 * torch.randn(*size, generator=generator)).log_softmax(-1) for size in sizes]
+        words = torch.randint(5, (2, 5), generator=generator)
+        found, expected = (second_derivatives([table.to(dtype) for table in tables], words) for dtype in DTYPES)
+        for one, other in zip(found, expected, strict=True):
+            assert float((one - other).norm()) <= 1e-2 * float(other.norm()) + 1e-3
+
+
+DTYPES = (torch.float32, torch.float64)
+
+
+def second_derivatives(tables: list[Tensor], words: Tensor) -> list[Tensor]:
+    leaves = [table.requires_grad_() for table in tables]
+    grammar = RankSpacePCFG(*leaves, order="rank", backend="autograd", validate=False)
+    slopes = torch.autograd.grad(grammar.log_prob(words).sum(), leaves, create_graph=True)
+    return [*torch.autograd.grad(sum((slope.square().sum() for slope in slopes), torch.zeros(())), leaves)]

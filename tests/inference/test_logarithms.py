@@ -1,9 +1,12 @@
 """Sums and products of numbers given by their logarithms."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from rankspace.inference.chain.log_space import log_product
 from rankspace.inference.logarithms import exact_log_product, log_matrix_product, log_sum_exp
@@ -33,6 +36,33 @@ def test_log_of_a_product(dtype: torch.dtype) -> None:
         torch.autograd.grad(found.sum(), (left, right)), torch.autograd.grad(expected.sum(), (left, right)), strict=True
     ):
         torch.testing.assert_close(slope, other)
+
+
+def second_derivatives(product: Callable[..., Tensor], left: Tensor, right: Tensor) -> list[Tensor]:
+    """Of a sum of powers of first ones, so that all of them have a part."""
+    given = (left.clone().requires_grad_(), right.clone().requires_grad_())
+    slopes = torch.autograd.grad(product(*given).square().sum(), given, create_graph=True)
+    total: Any = sum(slope.square().sum() for slope in slopes)
+    return [*slopes, *torch.autograd.grad(total, given)]
+
+
+def test_second_derivatives_of_low_entries() -> None:
+    """Some of 1e-28, of which the square has no number in float32; one below the range; one that is zero. A logarithm
+    of -65 is known to 4e-6 in float32, and derivatives of squares here are hundreds of times that."""
+    left = torch.tensor([[-60.0, -70.0, -math.inf], [-1.0, -90.0, 0.0]])
+    right = torch.tensor([[-5.0, -math.inf], [-1.0, -30.0], [-2.0, -math.inf]])
+    found = second_derivatives(log_matrix_product, left, right)
+    expected = second_derivatives(lambda one, other: log_product(other.T)(one), left.double(), right.double())
+    assert log_matrix_product(left, right).exp().count_nonzero() == 3
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_any_derivatives() -> None:
+    generator = torch.Generator().manual_seed(2)
+    given = [torch.randn(*size, generator=generator, dtype=torch.float64).requires_grad_() for size in ((3, 4), (4, 2))]
+    assert torch.autograd.gradcheck(log_matrix_product, given)
+    assert torch.autograd.gradgradcheck(log_matrix_product, given)
 
 
 def test_the_logarithm_of_nothing_has_no_slope() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -36,16 +37,39 @@ def log_matrix_product(left: Float[Tensor, "row middle"], right: Float[Tensor, "
 
     Multiplied in linear space, also within autocast; entries below the range of the dtype are taken from logarithms.
     """
-    with without_autocast(left.device):
-        products = left.exp() @ right.exp()
-    low = products < lowest(products.dtype)
-    result = torch.where(low, -torch.inf, torch.where(low, 1, products).log())
+    apply: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _LogProduct.apply
+    result, low = apply(left, right)
     if not bool(low.any()):
         return result
     with without_autocast(left.device):
         positive = (left > -torch.inf).float() @ (right > -torch.inf).float() > 0
     row, out = (low & positive).nonzero().unbind(1)
     return result.index_put((row, out), _entries(left, right.T, row, out))
+
+
+class _LogProduct(torch.autograd.Function):
+    """The logarithm of a product where that is in the range, else -inf; and where it is not.
+
+    Derivatives go by the logarithm that was found: those of 1 / x leave the range long before x does.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        with without_autocast(left.device):
+            products = left.exp() @ right.exp()
+        low = products < lowest(products.dtype)
+        result = products.log_().masked_fill_(low, -torch.inf)
+        ctx.save_for_backward(left, right, result)
+        ctx.mark_non_differentiable(low)
+        return result, low
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        left, right, result = ctx.saved_tensors
+        low = result == -torch.inf
+        with without_autocast(left.device):
+            shares = torch.where(low, 0, slopes * (-result.masked_fill(low, 0)).exp())
+            return left.exp() * (shares @ right.exp().T), right.exp() * (left.exp().T @ shares)
 
 
 def exact_log_product(log_matrix: Float[Tensor, "out in"]) -> LogMap:
