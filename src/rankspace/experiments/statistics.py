@@ -127,8 +127,8 @@ def pairs_in_order(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     text has the lower perplexity, at the checkpoints that S-F1 chose: that number first."""
     groups = ([run for run in row["runs"] if run["state"] == "finished"] for row in rows)
     pairs = [pair for group in groups for pair in combinations(group, 2)]
-    in_order = [(_of_held_out(one) < _of_held_out(other)) == (_test_f1(one) > _test_f1(other)) for one, other in pairs]
-    return sum(in_order), len(pairs)
+    of_pairs = [(_of_held_out(one) - _of_held_out(other), _test_f1(one) - _test_f1(other)) for one, other in pairs]
+    return sum(perplexity * f1 < 0 for perplexity, f1 in of_pairs), len(pairs)
 
 
 def _by_text(runs: Sequence[Run]) -> dict[str, Any] | None:

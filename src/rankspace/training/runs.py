@@ -107,9 +107,9 @@ def train(
         if goes_on:
             processes.by_first(hold)
         trainer = (_resume if goes_on else _begin)(config, path, found, processes, shown)
-        if not goes_on:
-            processes.by_first(hold)
         try:
+            if not goes_on:
+                processes.by_first(hold)
             return _run(trainer, path, found, deadline)
         finally:
             shown.end()
