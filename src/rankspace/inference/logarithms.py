@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rankspace.inference.differentiation import without_autocast
+from rankspace.inference.differentiation import tell_of_lacks, without_autocast
 from rankspace.inference.scaled import lowest
 
 CHUNK = 2**22  # numbers in a temporary table
@@ -47,6 +47,7 @@ def log_matrix_product(left: Float[Tensor, "row middle"], right: Float[Tensor, "
     return result.index_put((row, out), _entries(left, right.T, row, out))
 
 
+@tell_of_lacks
 class _LogProduct(torch.autograd.Function):
     """The logarithm of a product where that is in the range, else -inf; and where it is not.
 
