@@ -162,6 +162,35 @@ class TestWhatIsTyped:
         single = [run["by_text"]["scores"]["test"]["s_f1"] for name in of_two["runs"] for run in own[name]["runs"]]
         assert fmean(single) < of_two["scores"]["test"]["s_f1"] < max(single)
 
+    def test_small_grammars_as_in_the_published_code(self, page: dict[str, Any]) -> None:
+        """Seeds end far apart, as they were after one epoch, and the better one has the lower perplexity; neither
+        biases nor the root change much of it. It parses better than all grammars of other rows."""
+        rows = {row["name"]: row for row in page["of_table"]("pcfg-recipe")["rows"] if row["statistics"]["splits"]}
+        code, as_it_is = "all-lengths-long-code", rows["all-lengths-long-code"]["runs"]
+        s_f1, held_out = (
+            [run["scores"][split][name] for run in as_it_is]
+            for split, name in (("test", "s_f1"), ("held-out", "perplexity"))
+        )
+        first_epoch = [run["evaluations"][0]["f1"] for run in as_it_is]
+        assert s_f1[0] > s_f1[1] + 10
+        assert first_epoch[0] > first_epoch[1] + 10
+        assert held_out[0] < held_out[1]
+        assert 0 < s_f1[0] - as_it_is[0]["by_text"]["scores"]["test"]["s_f1"] < 1
+        others = [row["statistics"]["splits"]["test"]["s_f1"] for name, row in rows.items() if code not in name]
+        assert s_f1[0] > max(each["best"] for each in others) + 5
+        for name in ("zero", "states"):
+            (run,) = rows[f"{code}-{name}"]["runs"]
+            assert abs(run["scores"]["test"]["s_f1"] - s_f1[0]) < 3
+        assert rows["all-lengths-long"]["runs"][0]["scores"]["test"]["s_f1"] < s_f1[0] - 8
+
+    def test_small_grammars_with_few_nonterminals(self, page: dict[str, Any]) -> None:
+        """A quarter of the rate has a lower perplexity for each seed; nothing diverges."""
+        rows = {row["name"]: row for row in page["of_table"]("pcfg-recipe")["rows"]}
+        for fast, slow in zip(rows["few"]["runs"], rows["few-rate"]["runs"], strict=True):
+            assert slow["scores"]["held-out"]["perplexity"] < fast["scores"]["held-out"]["perplexity"]
+            perplexity = [each["perplexity"] for each in fast["evaluations"]]
+            assert perplexity[-1] < 1.05 * min(perplexity)
+
     def test_an_earlier_grammar_of_the_same_settings(self, page: dict[str, Any]) -> None:
         """It parses better than all of the rows, and far better than the seeds that were run later; wider embeddings
         gain nothing, larger batches lose nothing."""
