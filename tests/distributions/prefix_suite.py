@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from distributions.tree_enumeration import TreeModel, derivations
+from rankspace.distributions import dense_parses
+from rankspace.inference.tree import prefixes
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}  # sums of some hundred products in float64
 PREFIXES = ((3, 0, 1), (1,), (2, 2, 0, 1), (), (0, 3))
@@ -26,6 +28,32 @@ def accepted(rule: Tensor, emission: Tensor, prefix: tuple[int, ...], rounds: in
     for _ in range(rounds):
         symbols[:, :, :n] = torch.einsum("abc,ikb,kjc->ija", rule, symbols, symbols)
     return symbols[0, -1, :n]
+
+
+def charts_in_logarithms(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The charts in logarithms that prefixes are read from, from now on: by the functions that make them, of low-rank
+    and of dense trees."""
+    asked: list[str] = []
+    for module, name in ((prefixes, "log_chart"), (dense_parses, "log_inside")):
+        make = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *its, make=make, name=name: asked.append(name) or make(*its))
+    return asked
+
+
+def all_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the linear engines say of every sentence, whatever their charts have."""
+    judged, charted = prefixes.lost_sentences, dense_parses.scaled_chart
+
+    def lost_sentences(*its: Any) -> Any:
+        lost, has_zeros = judged(*its)
+        return torch.ones_like(lost), has_zeros
+
+    def scaled_chart(*its: Any) -> Any:
+        found = charted(*its)
+        return found._replace(lost=torch.ones_like(found.lost))
+
+    monkeypatch.setattr(prefixes, "lost_sentences", lost_sentences)
+    monkeypatch.setattr(dense_parses, "scaled_chart", scaled_chart)
 
 
 class PrefixSuite:
@@ -134,6 +162,31 @@ class PrefixSuite:
         following = made.next_word(words)
         assert (following[0] == -math.inf).all()
         assert following[1].isinf().tolist() == [False, False, False, True]
+
+    @pytest.mark.parametrize("scale", [1.0, 6.0])
+    def test_charts_are_in_logarithms_where_something_is_lost(
+        self, order: str, scale: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And there alone; the numbers are the same, also of a forbidden word and of short sentences."""
+        parameters = self.model.parameters(scale=scale)
+        emission = parameters["log_emission"].clone()
+        emission[:, 3] = -math.inf
+        parameters["log_emission"] = emission.log_softmax(-1)
+        made = self.made(parameters, order=order)
+        words = torch.randint(3, (5, 20), generator=torch.Generator().manual_seed(5))
+        words[0, 13] = 3
+        asked = charts_in_logarithms(monkeypatch)
+
+        def found() -> list[Tensor]:
+            return [query(words, [20, 1, 4, 2, 0]) for query in (made.surprisal, made.log_prefix, made.next_word)]
+
+        linear = found()
+        assert asked == []
+        all_are_lost(monkeypatch)
+        for one, other in zip(linear, found(), strict=True):
+            torch.testing.assert_close(one, other, **EXACT)
+        assert len(asked) == 3
+        assert bool((linear[0] == math.inf).any())
 
     @pytest.mark.parametrize("rare", [1e-2, 1e-30])
     def test_a_prefix_far_below_the_likely_ones(self, order: str, rare: float) -> None:

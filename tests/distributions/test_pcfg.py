@@ -10,7 +10,7 @@ from torch import Tensor
 
 from distributions.tree_enumeration import TreeModel, Use
 from distributions.tree_suite import TreeSuite
-from rankspace.distributions import PCFG, dense_parses
+from rankspace.distributions import PCFG
 from rankspace.fgg import observe, sum_product, zoo
 from rankspace.inference import GenericEngine
 
@@ -230,45 +230,6 @@ def test_equals_factored_grammars_multiplied_out(kind: str) -> None:
     torch.testing.assert_close(dense.span_marginals(WORDS, LENGTHS), factored.span_marginals(WORDS, LENGTHS), **EXACT)
     both = [made.labelled_marginals(WORDS, LENGTHS) for made in (dense, factored)]
     torch.testing.assert_close(both[0], both[1], **EXACT)
-
-
-@pytest.mark.parametrize("scale", [1.0, 6.0])
-def test_prefixes_are_read_in_logarithms_where_something_is_lost(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And there alone; the numbers are the same, also of a forbidden word and of short sentences."""
-    generator = torch.Generator().manual_seed(5)
-
-    def rows(*shape: int) -> Tensor:
-        return (scale * torch.randn(shape, generator=generator)).log_softmax(-1)
-
-    possible = rows(4, 5)
-    emission = torch.cat([possible, torch.full_like(possible[:, :1], -math.inf)], 1)
-    grammar = PCFG(rows(3), rows(3, 49).view(3, 7, 7), emission)
-    words, lengths = torch.randint(5, (5, 6), generator=generator), [6, 1, 4, 2, 0]
-    words[0, 3] = 5
-    in_logarithms, linear = dense_parses.log_inside, dense_parses.scaled_chart
-    asked: list[int] = []
-
-    def noted(*given: Any) -> Any:
-        asked.append(1)
-        return in_logarithms(*given)
-
-    def losing(*given: Any) -> Any:
-        found = linear(*given)
-        return found._replace(lost=torch.ones_like(found.lost))
-
-    monkeypatch.setattr(dense_parses, "log_inside", noted)
-    found = [grammar.surprisal(words, lengths), grammar.log_prefix(words, lengths), grammar.next_word(words, lengths)]
-    assert asked == []
-    monkeypatch.setattr(dense_parses, "scaled_chart", losing)
-    expected = [
-        grammar.surprisal(words, lengths),
-        grammar.log_prefix(words, lengths),
-        grammar.next_word(words, lengths),
-    ]
-    assert asked == [1, 1, 1]
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
-    assert bool((found[0] == math.inf).any())
 
 
 @pytest.mark.filterwarnings("ignore")  # of the peer and what it imports

@@ -1,7 +1,6 @@
 """The PCFG in rank space: both orders, numbers of paper size, and what other rungs of the ladder say."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from distributions.tree_suite import LENGTHS, SENTENCES, TreeSuite, gradients, p
 from rankspace.distributions import RankSpacePCFG
 from rankspace.fgg import observe, sum_product, zoo
 from rankspace.inference import GenericEngine
-from rankspace.inference.tree import prefixes
 
 NONTERMINALS, PRETERMINALS, RANK, VOCABULARY = 2, 2, 3, 4
 
@@ -167,41 +165,6 @@ def test_float32_of_a_long_sentence(scale: float) -> None:
     parameters = random_parameters(450, 900, 100, 200, scale)
     words = torch.randint(200, (1, 200), generator=torch.Generator().manual_seed(1))
     check_float32(parameters, words, "auto")
-
-
-@pytest.mark.parametrize("scale", [1.0, 6.0, 20.0])
-def test_prefixes_are_read_in_logarithms_where_something_is_lost(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And there alone; the numbers are the same, also of a forbidden word and of short sentences."""
-    generator = torch.Generator().manual_seed(5)
-    sizes = ((3,), (3, 4), (4, 7), (4, 7), (4, 5))
-    *rules, possible = ((scale * torch.randn(size, generator=generator)).log_softmax(-1) for size in sizes)
-    emission = torch.cat([possible, torch.full_like(possible[:, :1], -math.inf)], 1)
-    grammar = RankSpacePCFG(*rules, emission)
-    words, lengths = torch.randint(5, (5, 30), generator=generator), [30, 1, 4, 2, 0]
-    words[0, 23] = 5
-    in_logarithms, judged = prefixes.log_chart, prefixes.lost_sentences
-    asked: list[int] = []
-
-    def noted(*given: Any) -> Any:
-        asked.append(1)
-        return in_logarithms(*given)
-
-    def losing(*given: Any) -> Any:
-        lost, has_zeros = judged(*given)
-        return torch.ones_like(lost), has_zeros
-
-    def found() -> list[Tensor]:
-        queries = (grammar.surprisal, grammar.log_prefix, grammar.next_word)
-        return [query(words, lengths) for query in queries]
-
-    monkeypatch.setattr(prefixes, "log_chart", noted)
-    linear = found()
-    assert asked == []
-    monkeypatch.setattr(prefixes, "lost_sentences", losing)
-    for one, other in zip(linear, found(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
-    assert asked == [1, 1, 1]
-    assert bool((linear[0] == math.inf).any())
 
 
 def test_second_derivatives_of_peaked_grammars_are_numbers() -> None:

@@ -91,7 +91,7 @@ def initialise_matrices(module: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
-def initialise_biases(module: nn.Module) -> None:
+def make_biases_uniform(module: nn.Module) -> None:
     """Every bias of a linear map uniform within 1 / sqrt(inputs), as torch begins them."""
     for each in module.modules():
         if isinstance(each, nn.Linear) and each.bias is not None:

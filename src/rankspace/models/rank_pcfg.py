@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rankspace.models.arithmetic import Arithmetic
 from rankspace.models.low_rank_trees import LowRankTreeModel, Rectified, Table, TreeTables
-from rankspace.models.networks import Initial, ResidualNetwork, embedding, initialise_biases
+from rankspace.models.networks import Initial, ResidualNetwork, embedding, make_biases_uniform
 from rankspace.models.parts import Choice, Emission, Root
 
 
@@ -65,7 +65,7 @@ class RankPCFG(LowRankTreeModel):
         elif start == "embedding":
             self.root_network = Root(size, nonterminals)
         if biases == "uniform":
-            initialise_biases(self)
+            make_biases_uniform(self)
 
     def tables(self, words: Int[Tensor, "word"] | None, by: Arithmetic) -> TreeTables:
         symbols = nn.functional.dropout(self.symbols, self.settings["dropout"], self.training)
