@@ -53,7 +53,7 @@ def add(model: Model, inputs: Inputs, begin_with: float, held: float = 0.0, begi
     watch, flag = Watch(DEVICE), torch.tensor(held, device=DEVICE)
     watch.begin(Place(1, 0, 1))
     add_gradients(model, inputs, torch.zeros((), dtype=torch.int64, device=DEVICE), watch, flag, begins)
-    watch.check("")
+    watch.check()
     return watch.drain(), float(flag)
 
 
@@ -212,7 +212,7 @@ def learn(kind: type[GradientStep], model: Model, num_batches: int, **options: A
         step.watch.begin(Place(number + 1, 0, first + num_batches))
         step(shares[first : first + num_batches], 0.02 / (number + 1))
     step.settle()
-    step.watch.check("")
+    step.watch.check()
     return step, step.watch.drain()
 
 
@@ -293,7 +293,7 @@ def test_a_step_that_goes_wrong_is_named_though_others_were_done_again(
     step = taught(Words((LOST_WORD,), (WRONG_WORD,)), shares)
     assert step.watch.num_again > 0
     with pytest.raises(NumbersError, match=rf"step {named} \(epoch 1, batch {named}\): log p of a sentence is nan"):
-        step.watch.check("")
+        step.watch.check()
 
 
 FOLLOWERS = [LATER, share_with(0, OF_NEW_SHAPE)]
@@ -325,7 +325,7 @@ def test_after_a_loss_some_steps_wait_for_the_device(monkeypatch: pytest.MonkeyP
 def test_a_step_that_is_wrong_when_it_is_done_again_is_named(follower: Share) -> None:
     step = taught(LostIsWrong((LOST_WORD,)), [LATER, LOST, follower])
     with pytest.raises(NumbersError, match=r"step 2 \(epoch 1, batch 2\): log p of a sentence is nan"):
-        step.watch.check("")
+        step.watch.check()
 
 
 class LostIsTooLarge(Words):

@@ -177,7 +177,7 @@ def losses(kind: type[GradientStep], name: str, settings: dict[str, Any]) -> Ten
         step.watch.begin(Place(number + 1, 0, 1))
         step(shares, 1e-12)
         step.settle()
-        step.watch.check("")
+        step.watch.check()
         found.append(step.watch.drain().loss)
     return torch.tensor(found[1:], dtype=torch.float64)
 
@@ -227,7 +227,7 @@ def test_steps_do_not_wait_for_the_device_but_where_the_engine_does() -> None:
         for number in range(3):
             step.watch.begin(Place(number + 1, 0, number + 1))
             step(shares, 0.01 / (number + 1))
-    step.watch.check("")
+    step.watch.check()
     assert step.watch.drain().num_steps == 4
     with pytest.raises(RuntimeError, match="synchronizing"), no_waiting():
         step.watch.drain()
@@ -251,5 +251,5 @@ def test_captured_steps_wait_for_the_device_only_to_be_settled(name: str) -> Non
         for number in range(4, 8):
             once(number)
     step.settle()
-    step.watch.check("")
+    step.watch.check()
     assert step.watch.drain().num_steps == 7

@@ -25,6 +25,7 @@ MADE_BY: tuple[tuple[Kind, type, str], ...] = (
     ("evaluation", Evaluator, "__call__"),
     ("checkpoints", Trainer, "save"),
     ("checkpoints", Keeper, "save_chosen"),
+    ("checkpoints", Keeper, "settle"),
 )
 
 

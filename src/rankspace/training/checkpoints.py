@@ -6,13 +6,15 @@ state.json             format, version, hashes of the files above, and the place
 """
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rankspace.data.prepared import check_hash, sha256
@@ -25,6 +27,7 @@ WEIGHTS = "model.safetensors"
 RESUMING = "optimiser.safetensors"
 STATE = "state.json"
 PLACE = ("step", "epoch", "batches", "schedule", "sums")  # of the state, for resuming
+SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")  # as safetensors tells them
 REMEDY = "choose another with --checkpoint, or allow to take one with --fallback"
 
 
@@ -93,8 +96,16 @@ def _tensors(file: Path, expected: str, device: str) -> dict[str, Tensor]:
 
 
 def _write(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """With the permissions of any new file, which `save_file` does not give."""
-    file.write_bytes(save(_plain(tensors), {"format": FORMAT}))
+    """With the permissions of any new file, which `save_file` does not give. Other threads go on meanwhile. Raises
+    OSError, whatever the library has raised."""
+    file.touch()
+    permissions = file.stat().st_mode
+    try:
+        save_file(_plain(tensors), file, {"format": FORMAT})
+    except SafetensorError as error:
+        number = SYSTEM_ERROR.search(str(error))
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error)) from None
+    file.chmod(permissions)
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ from rankspace.training.random_state import load_random_tensors, random_tensors
 from rankspace.training.run_directory import BEST, HELD_OUT, TRAINING
 from rankspace.training.standing import Progress
 from rankspace.training.step import GradientStep, Step, Task
-from rankspace.training.watch import Place, Sums
+from rankspace.training.watch import NumbersError, Place, Sums
 
 
 class Trainer:
@@ -92,6 +92,7 @@ class Trainer:
         if self.progress.evaluated_step != self.progress.step:  # no place where a longer run would evaluate
             self._evaluation(is_planned=False)
             self.save()
+        self.keeper.settle()
 
     @property
     def is_finished(self) -> bool:
@@ -168,6 +169,7 @@ class Trainer:
         if stop or self.processes.any(bool(run.checkpoint_minutes) and waited):
             self.save()
         if stop:
+            self.keeper.settle()
             raise interruption.error(f"stopped at step {step}")
 
     def _end_epoch(self) -> None:
@@ -181,7 +183,11 @@ class Trainer:
 
     def _check(self) -> None:
         self.step.settle()
-        self.step.watch.check(f"{self.keeper.good} Try a lower optimiser.learning_rate, or run.precision highest.")
+        try:
+            self.step.watch.check()
+        except NumbersError as error:
+            remedy = f"{self.keeper.good} Try a lower optimiser.learning_rate, or run.precision highest."
+            raise NumbersError(f"{error}; {remedy}") from None
 
     def _drain(self) -> None:
         """Takes the sums from the devices of all processes, which call it together."""
@@ -248,7 +254,7 @@ class Trainer:
         shown unless it is known."""
         place = {"step": self.progress.step, "epoch": self.epoch}
         if chosen is not None:
-            self.keeper.save_chosen(chosen, Checkpoint(self.model.state_dict(), place))
+            self.keeper.save_chosen(chosen, Checkpoint(_copied(self.model.state_dict()), place))
         elapsed = round(self.progress.seconds + time.perf_counter() - self._began, 3)
         record = {**place, "split": split, "elapsed": elapsed, **found.record()}
         if not is_known:
@@ -266,7 +272,7 @@ class Trainer:
     # Checkpoints.
 
     def save(self) -> None:
-        """Writes a checkpoint that `load` goes on from."""
+        """Has a checkpoint written that `load` goes on from."""
         self._check()
         self._drain()
         now = time.perf_counter()

@@ -99,6 +99,10 @@ class RunDirectory:
         with whole_file(self.path / CARD) as file:
             file.write_text(text + "\n", encoding="utf-8")
 
+    def add_results(self, entries: Mapping[str, Any]) -> None:
+        """Changes entries of the results on the card."""
+        self.update_card(results={**self.card.get("results", {}), **entries})
+
     @property
     def config(self) -> str:
         return _read(self.path / CONFIG)

@@ -272,6 +272,7 @@ def _run(trainer: Trainer, path: Path, data: PreparedData, deadline: float) -> O
         progress = trainer.progress
         done = {"steps": progress.step, "epochs": progress.epoch, "seconds": round(progress.seconds, 3)}
         trainer.keeper.result(finished=True, stopped=progress.stopped, **done, **_tested(trainer, path, data))
+        trainer.keeper.settle()
     results: dict[str, Any] = trainer.processes.told(lambda: RunDirectory.open(path).card["results"])
     return Outcome(path, results)
 

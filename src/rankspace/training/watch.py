@@ -99,7 +99,7 @@ class Watch:
         self.least.copy_(torch.where(first, least, self.least))
         self.bad.copy_(torch.where(first, self._now, self.bad))
 
-    def check(self, remedy: str) -> None:
+    def check(self) -> None:
         """Raises NumbersError if any step since the last check was bad."""
         step = int(self.bad)
         if step == FINE:
@@ -113,7 +113,7 @@ class Watch:
         elif least < -ROUNDING:
             what = f"log p of a sentence is {-least:.4g}, above 0"
         where = f"step {place.step} (epoch {place.epoch + 1}, batch {place.batch})"
-        raise NumbersError(f"train: {where}: {what}; {remedy}")
+        raise NumbersError(f"train: {where}: {what}")
 
     def drain(self) -> Sums:
         """The sums since the last time, which begin again."""
