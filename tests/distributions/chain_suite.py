@@ -333,6 +333,8 @@ class ChainSuite:
         rows = [tuple(row[:n].tolist()) for row, n in zip(sample.words, sample.lengths.tolist(), strict=True)]
         assert [1 not in row for row in rows] == sample.cut.tolist()
         check_frequencies(Counter(rows), expected, 2000)
+        of_any_length = distribution.sample(20, 10**9, torch.Generator().manual_seed(1))
+        assert (of_any_length.lost_mass.item(), of_any_length.cut.any().item()) == (0, False)
         beyond = torch.arange(sample.words.shape[1]) >= sample.lengths[:, None]
         assert (sample.words[beyond] == -1).all()
         assert (sample.states[beyond] == -1).all()

@@ -128,6 +128,8 @@ class TestHSMM(ChainSuite):
         whole = [row for row, cut in zip(rows, sample.cut.tolist(), strict=True) if not cut]
         expected["cut"] = sample.lost_mass.item()
         check_frequencies(Counter([*whole, *["cut"] * (3000 - len(whole))]), expected, 3000)
+        lost = [distribution.sample(0, length).lost_mass.item() for length in (1000, 10**9)]
+        assert lost[1] == pytest.approx(lost[0], abs=1e-12)
         beyond = torch.arange(sample.words.shape[1]) >= sample.lengths[:, None]
         assert (sample.words[beyond] == -1).all()
         assert (sample.states[beyond] == -1).all()

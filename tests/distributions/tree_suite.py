@@ -442,6 +442,18 @@ class TreeSuite(PrefixSuite):
         catalan = [math.comb(2 * k, k) / (k + 1) for k in range(20)]
         ended = sum(catalan[n - 1] * 0.95 ** (n - 2) * 0.05**n for n in range(2, 21))
         assert found.lost_mass == pytest.approx(1 - ended)
+        # p(a child ends) is the least q = 0.05 + 0.95 q^2; the root has two children
+        assert made.sample(0, 10**9).lost_mass == pytest.approx(1 - (0.05 / 0.95) ** 2, rel=1e-12)
+
+    def test_sentences_of_any_length(self, dtype: torch.dtype) -> None:
+        """The recursion over lengths ends where nothing is left, also of tables that sum to one within rounding."""
+        left = torch.tensor([[0.4, 0.6]], dtype=torch.float64)
+        rules = self.model.independent(left, left)
+        linear = {"log_root": torch.ones(1), **rules, "log_emission": torch.ones(1, 1)}
+        made = self.distribution({name: value.double().log().to(dtype) for name, value in linear.items()})
+        lost = [made.sample(0, length).lost_mass for length in (2000, 10**9)]
+        assert lost[1] == pytest.approx(lost[0], abs=1e-12)
+        assert lost[1] == pytest.approx(0, abs=1e-12 if dtype == torch.float64 else 1e-5)
 
     # Counts and entropies.
 

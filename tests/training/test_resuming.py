@@ -38,8 +38,8 @@ COMPOUND = {
 }
 
 
-class KilledError(BaseException):
-    """What stands for a kill within a process: nothing in the package catches it."""
+class KilledError(KeyboardInterrupt):
+    """What stands for a kill within a process: what was to be written and is not begun is lost."""
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, steps: list[int]) -> None:

@@ -127,8 +127,8 @@ def training_config(row: Row, num_epochs: int) -> Config:
 
 
 def timed_steps(config: Config, data: PreparedData, device: torch.device) -> Timed:
-    """Trains, and gives the steps whose shape has its graph, but for the first of each epoch, which waits for the
-    checkpoint of the last."""
+    """Trains, and gives the steps whose shape has its graph, but for the first of each epoch, which waits until what
+    the checkpoint of the last has is copied."""
     watch = Stopwatch(device)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"

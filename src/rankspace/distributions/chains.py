@@ -17,7 +17,7 @@ from rankspace.inference.chain.incremental import Stepper
 from rankspace.inference.chain.log_space import LogRecursion, forward_table
 from rankspace.inference.chain.messages import Messages, at_the_end, filtered, largest_at_the_end, surprisals
 from rankspace.inference.chain.paths import Choose, Draw, Trace, best, log_weight, max_product, trace
-from rankspace.inference.chain.prior import Generated, generate, log_mass_without
+from rankspace.inference.chain.prior import Generated, generate, mass_without
 from rankspace.inference.logarithms import CHUNK, exact_log_product
 
 __all__ = ["ChainDistribution", "Lengths", "Observed", "no_viterbi", "padded_rows", "word_vectors"]
@@ -189,7 +189,7 @@ class ChainDistribution(RecursiveDistribution):
             beyond = torch.arange(made.words.shape[1], device=self.device) >= made.lengths[:, None]
             lost = torch.zeros((), dtype=self.dtype, device=self.device)
             if self.eos is not None:
-                lost = log_mass_without(stepper, self.eos, max_length).exp().to(self.dtype)
+                lost = mass_without(stepper, self.eos, max_length).to(self.dtype)
             cut = ~made.ended if self.eos is not None else torch.zeros_like(made.ended)
             words = made.words.masked_fill(beyond, -1)
             return self._with_paths(ChainSample(words, made.lengths, made.vectors, cut, lost), made, draw)

@@ -245,7 +245,7 @@ class TreeDistribution(SpanDistribution):
 
     @abstractmethod
     def _log_lengths(self, max_length: int) -> Float[Tensor, "length"]:
-        """log p(a sentence has n words), n = 0 .. max_length, in float64."""
+        """log p(a sentence has n words), n = 0 .. max_length or less, where no more is left, in float64."""
 
 
 def _allowed(batch: Batch, scores: Float[Tensor, "batch end end"]) -> Float[Tensor, "batch end end"]:

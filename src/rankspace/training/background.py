@@ -1,48 +1,72 @@
 """What is done beside training, in the order in which it was asked for."""
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
+from threading import Event, Thread
 from typing import Any
+
+Task = Callable[[], None]
 
 
 class Background:
     """Does one thing after the other in a thread of its own.
 
-    What one of them raises, the next call raises, and nothing that was asked for after it is done.
+    What one of them raises, all later calls raise, and nothing that was asked for after it is done.
     """
 
     def __init__(self, name: str) -> None:
-        self._thread = ThreadPoolExecutor(1, name)
-        self._asked: deque[Future[None]] = deque()
-        self._failed = False
+        self._asked: SimpleQueue[tuple[Task, Event] | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, name=name)
+        self._last = Event()  # set when what was asked for last is done, or left out
+        self._last.set()
+        self._failure: BaseException | None = None
+        self._is_given_up = False
+        self._in_the_end: Task
 
-    def __call__(self, act: Callable[..., None], *given: Any, **named: Any) -> Future[None]:
-        """Asks for something to be done. Raises what failed before."""
-        while self._asked and self._asked[0].done():
-            self._asked.popleft().result()
-        asked = self._thread.submit(self._do, act, *given, **named)
-        self._asked.append(asked)
-        return asked
+    def __call__(self, act: Callable[..., None], *given: Any) -> Event:
+        """Asks for something; the event is set when it is done, or left out. Raises what failed before."""
+        self.check()
+        if self._thread.ident is None:
+            self._thread.start()
+        self._last = Event()
+        self._asked.put((lambda: act(*given), self._last))
+        return self._last
 
-    def _do(self, act: Callable[..., None], *given: Any, **named: Any) -> None:
-        if self._failed:
-            return
-        try:
-            act(*given, **named)
-        except BaseException:
-            self._failed = True
-            raise
+    def check(self) -> None:
+        """Raises what failed, without waiting."""
+        if self._failure is not None:
+            raise self._failure
 
     def wait(self) -> None:
-        """Until all is done, or has failed."""
-        wait(self._asked)
+        """Until all is done, or left out."""
+        self._last.wait()
 
     def settle(self) -> None:
         """Waits until all is done. Raises what failed."""
-        while self._asked:
-            self._asked.popleft().result()
+        self.wait()
+        self.check()
 
-    def close(self) -> None:
-        """Ends the thread when all is done; what failed is not told any more."""
-        self._thread.shutdown()
+    def give_up(self) -> None:
+        """Leaves out what is not begun."""
+        self._is_given_up = True
+
+    def close(self, in_the_end: Task) -> None:
+        """Waits until all is done, or left out, and ends with one thing more, whatever failed. If the waiting is
+        interrupted, that is done all the same when it is time."""
+        if self._thread.ident is None:
+            in_the_end()
+            return
+        self._in_the_end = in_the_end
+        self._asked.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            task, is_over = asked
+            try:
+                if self._failure is None and not self._is_given_up:
+                    task()
+            except BaseException as failure:
+                self._failure = failure
+            is_over.set()
+        self._in_the_end()

@@ -89,10 +89,11 @@ class Trainer:
         with Interruption(deadline) as interruption:
             while not self.is_finished:
                 self._train_epoch(interruption)
+            self.keeper.settle()
         if self.progress.evaluated_step != self.progress.step:  # no place where a longer run would evaluate
             self._evaluation(is_planned=False)
             self.save()
-        self.keeper.settle()
+            self.keeper.settle()
 
     @property
     def is_finished(self) -> bool:
@@ -156,6 +157,7 @@ class Trainer:
 
         Several processes look at the clock and at signals only where they log, for there they are at the same step.
         """
+        self.keeper.check()
         run, every, step = self.config.run, self.config.evaluation.every_steps, self.progress.step
         if every and step % every == 0:
             self._evaluation()
@@ -170,6 +172,7 @@ class Trainer:
             self.save()
         if stop:
             self.keeper.settle()
+            self.processes.any(False)  # all wait until the first has written
             raise interruption.error(f"stopped at step {step}")
 
     def _end_epoch(self) -> None:
@@ -186,7 +189,7 @@ class Trainer:
         try:
             self.step.watch.check()
         except NumbersError as error:
-            remedy = f"{self.keeper.good} Try a lower optimiser.learning_rate, or run.precision highest."
+            remedy = f"{self.keeper.good()} Try a lower optimiser.learning_rate, or run.precision highest."
             raise NumbersError(f"{error}; {remedy}") from None
 
     def _drain(self) -> None:
@@ -254,7 +257,7 @@ class Trainer:
         shown unless it is known."""
         place = {"step": self.progress.step, "epoch": self.epoch}
         if chosen is not None:
-            self.keeper.save_chosen(chosen, Checkpoint(_copied(self.model.state_dict()), place))
+            self.keeper.save_chosen(chosen, lambda: Checkpoint(_copied(self.model.state_dict()), place))
         elapsed = round(self.progress.seconds + time.perf_counter() - self._began, 3)
         record = {**place, "split": split, "elapsed": elapsed, **found.record()}
         if not is_known:
@@ -277,8 +280,7 @@ class Trainer:
         self._drain()
         now = time.perf_counter()
         self.progress.seconds, self._began = self.progress.seconds + now - self._began, now
-        if self.keeper.writes:
-            self.keeper.save(self.checkpoint())
+        self.keeper.save(self.checkpoint)
         self._saved = time.perf_counter()
 
     def checkpoint(self) -> Checkpoint:

@@ -111,9 +111,12 @@ def train(
             if not goes_on:
                 processes.by_first(hold)
             return _run(trainer, path, found, deadline)
-        finally:
+        except KeyboardInterrupt:
+            trainer.keeper.give_up()
+            raise
+        finally:  # the keeper lets go of the folder
+            stack.callback(trainer.keeper.close, stack.pop_all().close)
             shown.end()
-            trainer.keeper.close()
 
 
 def train_seeds(
@@ -288,7 +291,7 @@ def _told_how_to_go_on(trainer: Trainer, path: Path) -> Iterator[None]:
         raise
     except WritingError as error:
         problem = str(error).removesuffix(".")
-        raise WritingError(f"{problem}; {trainer.keeper.good} Put that right, and {how}", error.reason) from error
+        raise WritingError(f"{problem}; {trainer.keeper.good()} Put that right, and {how}", error.reason) from error
 
 
 def _precision(trainer: Trainer) -> Precision:

@@ -42,10 +42,15 @@ def generate(chain: Stepper, num: int, max_length: int, eos: int | None, draw: D
     return Generated(torch.stack(words, 1), tables[0], tuple(tables[1:]), lengths, ~alive)
 
 
-def log_mass_without(chain: Stepper, word: int, length: int) -> Float[Tensor, ""]:
-    """log p(a word is not among the first `length` words): the forward algorithm with that word forbidden."""
+def mass_without(chain: Stepper, word: int, length: int) -> Float[Tensor, ""]:
+    """p(a word is not among the first `length` words): the forward algorithm with that word forbidden, as long as there
+    is a number for it."""
     allowed = chain.log_other_words(word)
     vectors = (chain.log_start + allowed)[None]
+    mass = log_sum_exp(vectors)[0].exp()
     for _ in range(length - 1):
+        if not mass:
+            break
         vectors = chain.predicted(vectors) + allowed
-    return log_sum_exp(vectors)[0]
+        mass = log_sum_exp(vectors)[0].exp()
+    return mass

@@ -108,11 +108,14 @@ def generate_segments(chain: SegmentStepper, num: int, max_length: int, eos: int
 
 
 def log_mass_ended(chain: SegmentStepper, eos: int, length: int) -> Float[Tensor, ""]:
-    """log p(one of the first `length` words is the first eos, and a segment ends with it)."""
+    """log p(one of the first `length` words is the first eos, and a segment ends with it). Later words are looked at as
+    long as any but rounding is left for them."""
     other = chain.log_other_words(eos)
     predicted, ended = chain.first[None], []
     for _ in range(length):
         finishing = chain.by_age(predicted) + chain.ending + chain.log_emission[:, eos]
         ended.append(log_sum_exp(finishing.flatten()))
         predicted = chain.predicted((chain.by_age(predicted) + other).flatten(1))
+        if log_sum_exp(predicted.flatten()).exp() < torch.finfo(torch.float64).eps:
+            break
     return log_sum_exp(torch.stack(ended))

@@ -38,7 +38,9 @@ def length_probabilities(
     root: Float[Tensor, "nonterminal"],
     max_length: int,
 ) -> Float[Tensor, "length"]:
-    """p(a sentence has n words), n = 0 .. max_length: the inside recursion when every word counts as any other.
+    """p(a sentence has n words), n = 0 .. max_length: the inside recursion when every word counts as any other. Ends
+    at n words where that is all that trees of n + 1 levels have, within the rounding of n numbers: higher ones would
+    have more.
 
     All spans of a width are alike then, so this takes O(N^2 m^2 + N m^2 R) for N = max_length. In float64; lengths too
     rare for it count zero.
@@ -46,11 +48,21 @@ def length_probabilities(
     n = root.shape[0]
     rule, root = rule.double(), root.double()
     blocks = (rule[:, :n, :n].flatten(1), rule[:, :n, n:].sum(2), rule[:, n:, :n].sum(1), rule[:, n:, n:].sum((1, 2)))
+
+    def headed(rows: Float[Tensor, "row"]) -> Float[Tensor, "nonterminal"]:
+        return rows if head is None else head.double() @ rows
+
     spans = [root.new_zeros(n), root.new_zeros(n)]  # [width]: p(a nonterminal yields that many words)
+    levels, total = headed(blocks[3]), 0.0  # of all trees of so many levels, from 2
     for width in range(2, max_length + 1):
         ranks = blocks[3] if width == 2 else blocks[1] @ spans[-1] + blocks[2] @ spans[-1]
         if width > 3:
             left = torch.stack(spans[2 : width - 1])
             ranks = ranks + blocks[0] @ (left.T @ left.flip(0)).flatten()
-        spans.append(ranks if head is None else head.double() @ ranks)
+        spans.append(headed(ranks))
+        pairs = torch.outer(levels, levels).flatten()
+        levels = headed(blocks[3] + (blocks[1] + blocks[2]) @ levels + blocks[0] @ pairs)
+        total += float(spans[-1] @ root)
+        if float(levels @ root) - total <= width * torch.finfo(torch.float64).eps:
+            break
     return torch.stack(spans[: max_length + 1]) @ root

@@ -176,16 +176,23 @@ def _split_sum(children: list[Tensor], layout: Ragged, width: int, total: Total)
 
 
 def log_lengths(inputs: LogInputs, max_length: int) -> Float[Tensor, "length"]:
-    """log p(n words), n = 0 .. max_length, of inputs whose only word stands for all: every emission sums to one.
+    """log p(n words), n = 0 .. max_length, of inputs whose only word stands for all: every emission sums to one. Ends
+    at n words where that is all that trees of n + 1 levels have, within the rounding of n numbers: higher ones would
+    have more.
 
     Spans of one width are all alike: O(n^2 r + n r^2).
     """
     inputs = inputs.multiplied()
-    rank = inputs.rank
+    rank, total, left_over = inputs.rank, 0.0, 1.0
     children = log_product(inputs.emission[:1], inputs.sides, log_sum_exp)
-    found = inputs.root.new_full((max_length + 1,), -math.inf)
-    for width in range(2, max_length + 1):
+    found, word = [inputs.root.new_tensor(-math.inf)] * 2, children[0]
+    levels = word[:rank] + word[rank:]  # alpha of all trees of so many levels, from 2
+    while len(found) <= max_length and left_over > len(found) * torch.finfo(torch.float64).eps:
         alpha = log_sum_exp(children[:, :rank] + children.flip(0)[:, rank:], 0)
-        found[width] = log_sum_exp(alpha + inputs.root, 0)
-        children = torch.cat([children, log_product(alpha[None], inputs.second, log_sum_exp)])
-    return found
+        found.append(log_sum_exp(alpha + inputs.root, 0))
+        of_width, of_levels = log_product(torch.stack([alpha, levels]), inputs.second, log_sum_exp)
+        children, below = torch.cat([children, of_width[None]]), torch.logaddexp(word, of_levels)
+        levels = below[:rank] + below[rank:]
+        total += float(found[-1].exp())
+        left_over = float(log_sum_exp(levels + inputs.root, 0).exp()) - total
+    return torch.stack(found[: max_length + 1])
