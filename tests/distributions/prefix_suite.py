@@ -123,6 +123,13 @@ class PrefixSuite:
             torch.testing.assert_close(made.log_prefix(alone)[0], log_prefix[b, : n + 1], **close)
             torch.testing.assert_close(made.next_word(alone)[0], following[b], **close)
 
+    def test_prefixes_in_portions(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = self.made(self.model.parameters(dtype=torch.float64))
+        expected = made.log_prefix(WORDS, NUMBERS)
+        for module in ("logarithms", "dense_tree.prefixes"):
+            monkeypatch.setattr(f"rankspace.inference.{module}.CHUNK", 40)
+        torch.testing.assert_close(made.log_prefix(WORDS, NUMBERS), expected, **EXACT)
+
     def test_surprisals_to_the_end_sum_to_log_prob(self, order: str, dtype: torch.dtype) -> None:
         made = self.made(self.model.parameters(dtype=dtype), order=order)
         found, log_prob = made.surprisal(WORDS, NUMBERS, end=True), made.log_prob(WORDS, NUMBERS)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rankspace.inference.dense_tree.log_space import LogChart, LogWeights
 from rankspace.inference.left_corners import LeftToRight, log_closure
-from rankspace.inference.logarithms import LogMap, exact_log_product, log_sum_exp
+from rankspace.inference.logarithms import CHUNK, LogMap, exact_log_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 
 
@@ -64,5 +64,8 @@ def _beginning(weights: LogWeights, leftmost: Float[Tensor, "row symbol"]) -> Lo
 def _met(
     begun: Float[Tensor, "time sentence row"], spans: Float[Tensor, "time sentence nonterminal"]
 ) -> Float[Tensor, "sentence row nonterminal"]:
-    """Rows that began at each time with the left children that reach from there, summed over times."""
-    return log_sum_exp(begun[..., :, None] + spans[..., None, :], 0)
+    """Rows that began at each time with the left children that reach from there, summed over times; some sentences at a
+    time."""
+    together = max(1, CHUNK // (len(begun) * begun.shape[2] * spans.shape[2]))
+    parts = zip(begun.split(together, 1), spans.split(together, 1), strict=True)
+    return torch.cat([log_sum_exp(rows[..., :, None] + left[..., None, :], 0) for rows, left in parts])
