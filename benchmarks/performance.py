@@ -64,8 +64,13 @@ Weights with less than {share:g} of the norm that are off by more than {limit:g}
 does not make a row wrong: {found}.
 """
 
+EPOCH = """\
+An epoch that has its graphs, with its evaluation and checkpoints: {words_per_second:,.0f} words a second, {ratio:.2f}
+times as long as its steps alone would take (limit {limit:g}). The {seconds:.1f} s are: steps {steps:.1f}, evaluation
+{evaluation:.1f}, checkpoints {checkpoints:.1f}."""
+
 WHOLE = """\
-The whole call, one epoch: {words_per_second:,.0f} words a second, {ratio:.2f} times as long as its steps alone would
+The whole call, {epochs}: {words_per_second:,.0f} words a second, {ratio:.2f} times as long as its steps alone would
 take. The {seconds:.1f} s are: steps {steps:.1f}, compiling and recording {recording:.1f}, evaluation {evaluation:.1f},
 checkpoints {checkpoints:.1f}, the rest {rest:.1f}."""
 
@@ -155,7 +160,7 @@ def step_cells(row: dict[str, Any]) -> list[str]:
 def whole_runs(found: dict[str, Any]) -> str:
     """Parsing and training."""
     lines = [parse_text(found["parse"])] if "parse" in found else []
-    lines += [text(run) for run in found["training"] for text in (training_text, whole_text)]
+    lines += [text(run) for run in found["training"] for text in (training_text, epoch_text, whole_text)]
     return "".join(f"- {line}\n" for line in lines)
 
 
@@ -180,12 +185,21 @@ def training_text(run: dict[str, Any]) -> str:
     )
 
 
+def epoch_text(run: dict[str, Any]) -> str:
+    """What one epoch of the same run takes; older records do not have it."""
+    epoch = run.get("epoch")
+    if epoch is None:
+        return f"An epoch of `{run['model']}` with its evaluation and checkpoints: not in this record."
+    return EPOCH.format(**epoch, **epoch["split"]).replace("\n", " ")
+
+
 def whole_text(run: dict[str, Any]) -> str:
-    """Where the time of the same run goes; older records do not have it."""
+    """Where the time of the same run goes; older records do not have it, or are of one epoch."""
     whole = run.get("whole")
     if whole is None:
         return f"The whole call of `rankspace train` of `{run['model']}`: not in this record."
-    return WHOLE.format(**whole, **whole["split"]).replace("\n", " ")
+    epochs = "two epochs" if "epoch" in run else "one epoch"
+    return WHOLE.format(**whole, **whole["split"], epochs=epochs).replace("\n", " ")
 
 
 def growth(found: dict[str, Any]) -> str:

@@ -17,12 +17,12 @@ from rankspace.bench import gpu, gpu_parse, gpu_step, gpu_training
 from rankspace.bench.device_clock import captured, median_ms, product_rate, rates, release
 from rankspace.bench.gpu_inputs import new_model
 from rankspace.bench.gpu_rows import NAMES, ROWS, Row, chosen, small, spread_lengths, swept
-from rankspace.bench.gpu_run import Stopwatch
+from rankspace.bench.gpu_run import Later, Stopwatch
 from rankspace.bench.gpu_work import FORMULAS, Product, num_spans, step_bytes, step_flops
 from rankspace.bench.operations import operations
 from rankspace.bench.rectifiers import KeptSides, NotedSides
 from rankspace.cli import main
-from rankspace.cli.bench_gpu_table import cells, parse_line, show_gpu, training_line, whole_line
+from rankspace.cli.bench_gpu_table import cells, epoch_line, parse_line, show_gpu, training_line, whole_line
 from rankspace.errors import RankspaceError
 
 ROOT = Path(__file__).parents[1]
@@ -272,6 +272,11 @@ class TestMeasuring:
         whole = run["whole"]
         assert whole["ratio"] == pytest.approx(run["words_per_second_alone"] / whole["words_per_second"])
         assert all(seconds > 0 for seconds in whole["split"].values())
+        epoch = run["epoch"]
+        assert epoch["ratio"] == pytest.approx(run["words_per_second_alone"] / epoch["words_per_second"])
+        assert epoch["words"] < whole["words"] / 2
+        assert epoch["seconds"] == pytest.approx(sum(epoch["split"].values()))
+        assert all(0 < seconds < whole["split"][name] for name, seconds in epoch["split"].items())
 
     def test_every_step_of_training_has_a_shape(self, monkeypatch: pytest.MonkeyPatch) -> None:
         row, watches = small(ROW["rank-hmm-highest"]), []
@@ -381,6 +386,7 @@ def made_up(**changes: Any) -> dict[str, Any]:
 
 WORST = "2.0e-02 network.bias"
 PARTS = {"steps": 5.0, "recording": 4.0, "evaluation": 1.5, "checkpoints": 2.5, "rest": 7.0}
+LATER = Later(20_000, {"steps": 2.0, "evaluation": 0.5, "checkpoints": 0.3})
 
 
 class TestRecords:
@@ -418,7 +424,13 @@ class TestRecords:
         assert training_line({"name": "train", "wrong": "out of memory"}) == "train: out of memory"
 
     def test_the_line_of_a_whole_run(self) -> None:
-        whole = gpu_training.whole_run(gpu_training.Timed([], 0, 50_000, PARTS), 10_000.0)
+        epoch = gpu_training.one_epoch(LATER, 10_000.0)
+        assert epoch_line({"name": "train", "epoch": epoch}) == (
+            "train, an epoch that has its graphs: 7,143 words/s, 1.40 times as long as by steps alone (limit 1.15); "
+            "2.8 s: steps 2.0, evaluation 0.5, checkpoints 0.3"
+        )
+        assert not epoch["reached"]
+        whole = gpu_training.whole_run(gpu_training.Timed([], 0, LATER, 50_000, PARTS), 10_000.0)
         assert whole_line({"name": "train", "whole": whole}) == (
             "train, the whole call: 2,500 words/s, 4.00 times as long as by steps alone; 20.0 s: steps 5.0, compiling "
             "and recording 4.0, evaluation 1.5, checkpoints 2.5, the rest 7.0"
@@ -465,7 +477,9 @@ class TestPages:
         about = {"device": "GPU", "date": "today", "torch": "2", "triton": "3", "commit": "c"}
         parse = {"sentences": 3, "words": 9, "wrong": "", "seconds": 1.0, "limit_seconds": 3.0, "precision": "high"}
         run = gpu_training.compared([gpu_training.Step((16, 40), 656, 0.011)], {(16, 40): 10.0})
-        whole = gpu_training.whole_run(gpu_training.Timed([], 0, 50_000, PARTS), 10_000.0)
+        epoch = gpu_training.one_epoch(LATER, 10_000.0)
+        whole = gpu_training.whole_run(gpu_training.Timed([], 0, LATER, 50_000, PARTS), 10_000.0)
+        more = {"precision": "high", "wrong": "", "num_again": 4}
         return {
             **about,
             "rates": device,
@@ -473,8 +487,9 @@ class TestPages:
             "sweeps": {"length": points, "batch": [*points, {"wrong": "out of memory", "value": 99}]},
             "parse": {**parse, "marginal_error": 1e-3},
             "training": [
-                {"model": "rank-pcfg", "precision": "high", "wrong": "", "num_again": 4, "whole": whole, **run},
-                {"model": "rank-hmm", "precision": "high", "wrong": "", "num_again": 4, **run},
+                {"model": "rank-pcfg", **more, "epoch": epoch, "whole": whole, **run},
+                {"model": "lhmm", **more, "whole": whole, **run},
+                {"model": "rank-hmm", **more, **run},
             ],
         }
 
@@ -496,8 +511,13 @@ class TestPages:
             "is off by 1e-04, and computed 3 of 16 sentences again.",
             "**1.00 s** (limit 3);",
             "1.10 times as long (limit 1.15); 4 sentences were computed again.",
-            "The whole call, one epoch: 2,500 words a second, 4.00 times as long as its steps alone would take. "
+            "An epoch that has its graphs, with its evaluation and checkpoints: 7,143 words a second, 1.40 times as "
+            "long as its steps alone would take (limit 1.15). The 2.8 s are: steps 2.0, evaluation 0.5, checkpoints "
+            "0.3.\n",
+            "The whole call, two epochs: 2,500 words a second, 4.00 times as long as its steps alone would take. "
             "The 20.0 s are: steps 5.0, compiling and recording 4.0, evaluation 1.5, checkpoints 2.5, the rest 7.0.\n",
+            "An epoch of `lhmm` with its evaluation and checkpoints: not in this record.\n"
+            "- The whole call, one epoch: ",
             "The whole call of `rankspace train` of `rank-hmm`: not in this record.\n",
             "| ms | 1.00 | 2.00 | 4.00 |",
             "| words in a sentence | 10 | 20 | 40 | 200 |\n",

@@ -8,7 +8,7 @@ import torch
 
 from rankspace.bench import gpu_training
 from rankspace.bench.gpu_rows import ROWS, small
-from rankspace.bench.gpu_run import MADE_BY, Pause, Stopwatch, split
+from rankspace.bench.gpu_run import MADE_BY, Pause, Stopwatch, later_epoch, split
 from rankspace.training import train
 
 CPU = torch.device("cpu")
@@ -26,6 +26,17 @@ def test_the_seconds_of_a_run_are_split_without_remainder() -> None:
     pauses = [Pause("evaluation", 2, 3.0), Pause("checkpoints", 2, 1.0), Pause("checkpoints", 4, 0.5)]
     found = split(20.0, [0.0, 4.0, 6.0, 11.0, 12.0], [False, False, True, True], pauses)
     assert found == {"steps": 2.0, "recording": 6.0, "evaluation": 3.0, "checkpoints": 1.5, "rest": 7.5}
+
+
+def test_a_later_epoch_has_its_evaluation_and_checkpoints() -> None:
+    """Of two epochs of three steps: what is paused before the first step of the second counts, though that step, whose
+    shape has no graph, does not; what is paused at the end belongs to the next epoch."""
+    pauses = [Pause("evaluation", 3, 3.0), Pause("checkpoints", 3, 1.0), Pause("checkpoints", 6, 0.5)]
+    ends, has_graph = [0.0, 4.0, 6.0, 7.0, 13.0, 15.0, 18.0], [False, False, True, False, True, True]
+    found = later_epoch(3, [1, 2, 4, 8, 16, 32], ends, has_graph, pauses)
+    assert found.num_words == 16 + 32
+    assert found.split == {"steps": 2.0 + 3.0, "evaluation": 3.0, "checkpoints": 1.0}
+    assert found.seconds == 9.0
 
 
 def test_the_first_two_batches_of_a_shape_have_no_graph() -> None:

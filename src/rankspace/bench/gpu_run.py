@@ -75,6 +75,33 @@ class Stopwatch(Quiet):
         return time.perf_counter()
 
 
+class Later(NamedTuple):
+    """The last epoch of a run, from the last step of the epoch before to its own: steps, and the evaluation and the
+    checkpoints between. Steps whose shape has no graph yet have no part in it."""
+
+    num_words: int
+    split: dict[str, float]  # seconds of steps, evaluation and checkpoints
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.split.values())
+
+
+def later_epoch(
+    first: int, num_words: Sequence[int], ends: Sequence[float], has_graph: Sequence[bool], pauses: Sequence[Pause]
+) -> Later:
+    """Of the epoch that begins with a step: the words of each step of the run, and the rest as `split` has it."""
+    found = dict.fromkeys(("steps", "evaluation", "checkpoints"), 0.0)
+    within = [pause for pause in pauses if first <= pause.num_steps < len(num_words)]
+    for pause in within:
+        found[pause.kind] += pause.seconds
+    places = [place for place in range(first, len(num_words)) if has_graph[place]]
+    for place in places:
+        paused = sum(pause.seconds for pause in within if pause.num_steps == place)
+        found["steps"] += ends[place + 1] - ends[place] - paused
+    return Later(sum(num_words[place] for place in places), found)
+
+
 def split(
     seconds: float, ends: Sequence[float], has_graph: Sequence[bool], pauses: Sequence[Pause]
 ) -> dict[str, float]:

@@ -3,7 +3,8 @@
 A run on sentences that a grammar of the package draws has the time of each of its steps taken, from when the device is
 done with one to when it is done with the next: loading, optimiser, logging and idling included. Steps of the commonest
 shapes, from when their graphs are recorded, are then held against the step alone (without an optimiser) at the same
-shapes. That leaves out what comes on top of steps; of the same run, `gpu_run` tells where all of its time goes.
+shapes. That leaves out what comes on top of steps: of the same run, `gpu_run` tells what its last epoch takes with its
+evaluation and checkpoints, and where all of the time goes.
 """
 
 import functools
@@ -21,7 +22,7 @@ import torch
 from rankspace.bench.device_clock import release
 from rankspace.bench.gpu_inputs import new_model
 from rankspace.bench.gpu_rows import Row
-from rankspace.bench.gpu_run import Stopwatch, split
+from rankspace.bench.gpu_run import Later, Stopwatch, later_epoch, split
 from rankspace.bench.gpu_step import lacking
 from rankspace.bench.gpu_timing import time_of_steps
 from rankspace.data.corpus import Corpus, offsets_of
@@ -40,6 +41,7 @@ from rankspace.training.run_directory import RunDirectory
 LIMIT = 1.15  # how much longer a step may take in training
 COMPARED = 10  # shapes whose steps are also measured alone
 LONGEST = 40
+NUM_EPOCHS = 2  # of which the last has its graphs from the start, or most of them
 NUM_SENTENCES = 18000  # of which some are longer than that: a thousand steps of 16
 BEGINS = {"rank-pcfg": {"model.initial": "xavier"}}  # as in the published code, which has embeddings of 512 as well
 HELD_OUT = 12  # sentences to train on for each that is evaluated, about as in the Penn treebank
@@ -54,11 +56,12 @@ class Step(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """The steps of a run, how many of its sentences had to be done again (`training/captured.py`), and of all of it the
-    words and where the seconds went."""
+    """The steps of a run, how many of its sentences had to be done again (`training/captured.py`), its last epoch, and
+    of all of it the words and where the seconds went."""
 
     steps: list[Step]
     num_again: int
+    later: Later
     num_words: int
     split: dict[str, float]
 
@@ -68,14 +71,15 @@ def measure(row: Row, quick: bool, device: torch.device) -> dict[str, Any]:
     record: dict[str, Any] = {"model": row.model, "settings": dict(row.settings), "precision": row.precision}
     num, longest = (200, 5) if quick else (NUM_SENTENCES, 2 * LONGEST)
     data = language_data(num, longest, row.vocabulary)
-    config = training_config(row, 4 if quick else 1)
+    config = training_config(row, 4 if quick else NUM_EPOCHS)
     try:
         timed = timed_steps(config, data, device)
         steps = common(timed.steps, 1 if quick else COMPARED)
         release(device)
         found = compared(steps, alone(row, steps, device, 3 if quick else 10))
-        whole = whole_run(timed, found["words_per_second_alone"])
-        return record | found | {"whole": whole, "num_again": timed.num_again, "wrong": ""}
+        alone_rate = found["words_per_second_alone"]
+        more = {"epoch": one_epoch(timed.later, alone_rate), "whole": whole_run(timed, alone_rate)}
+        return record | found | more | {"num_again": timed.num_again, "wrong": ""}
     except (RuntimeError, RankspaceError) as error:
         if is_lack_of_memory(error):
             return {**record, "wrong": lacking(row, row.lengths, error)}
@@ -144,8 +148,9 @@ def timed_steps(config: Config, data: PreparedData, device: torch.device) -> Tim
         for place, (shape, num_words) in enumerate(batches)
         if has_graph[place] and place not in first
     ]
-    num_words = sum(num_words for _, num_words in batches)
-    return Timed(steps, num_again, num_words, split(watch.seconds, ends, has_graph, watch.pauses))
+    num_words = [num_words for _, num_words in batches]
+    later = later_epoch(len(batches) - len(epochs[-1]), num_words, ends, has_graph, watch.pauses)
+    return Timed(steps, num_again, later, sum(num_words), split(watch.seconds, ends, has_graph, watch.pauses))
 
 
 def recorded_before(shapes: Sequence[Shape]) -> list[bool]:
@@ -209,6 +214,21 @@ def compared(steps: Sequence[Step], milliseconds: Mapping[Shape, float]) -> dict
         "shapes": [
             {"batch": batch, "length": length, "milliseconds": each} for (batch, length), each in milliseconds.items()
         ],
+    }
+
+
+def one_epoch(later: Later, words_per_second_alone: float) -> dict[str, Any]:
+    """The rate of an epoch whose shapes have their graphs, evaluation and checkpoints included, and how many times as
+    long it takes as steps alone (of the shapes that were compared) would for its words."""
+    ratio = words_per_second_alone * later.seconds / later.num_words
+    return {
+        "words": later.num_words,
+        "seconds": later.seconds,
+        "words_per_second": later.num_words / later.seconds,
+        "ratio": ratio,
+        "limit": LIMIT,
+        "reached": ratio <= LIMIT,
+        "split": later.split,
     }
 
 

@@ -34,6 +34,7 @@ def show_gpu(result: dict[str, Any]) -> None:
     for run in result["training"]:
         print_line(training_line(run))
         if not run["wrong"]:
+            print_line(epoch_line(run))
             print_line(whole_line(run))
 
 
@@ -93,6 +94,16 @@ def training_line(run: dict[str, Any]) -> str:
         f"{run['name']}: {run['words_per_second']:,.0f} words/s in training, {run['words_per_second_alone']:,.0f} by "
         f"steps alone: {run['ratio']:.2f} times as long (limit {run['limit']:g}); {run['num_again']} sentences "
         "computed again"
+    )
+
+
+def epoch_line(run: dict[str, Any]) -> str:
+    """Of the same run, its last epoch."""
+    epoch = run["epoch"]
+    parts = ", ".join(f"{title} {epoch['split'][name]:.1f}" for name, title in PARTS if name in epoch["split"])
+    return (
+        f"{run['name']}, an epoch that has its graphs: {epoch['words_per_second']:,.0f} words/s, {epoch['ratio']:.2f} "
+        f"times as long as by steps alone (limit {epoch['limit']:g}); {epoch['seconds']:.1f} s: {parts}"
     )
 
 
