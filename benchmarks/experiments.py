@@ -78,6 +78,10 @@ test split is {together:.1f} for all of them together, {mean:.1f} for single one
 best single one."""
 
 
+RECALL = """\
+How many of the gold spans of each label were found, in per cent, for the labels that have most of them (in brackets,
+without whole sentences)."""
+
 BY_HELD_OUT, BY_TREES = "held-out text chose", "S-F1 on the validation split chose"
 
 
@@ -154,7 +158,8 @@ def tree_block(found: dict[str, Any]) -> str:
     for data in dict.fromkeys(row["data"] for row in found["rows"]):
         own = [row for row in found["rows"] if row["data"] == data]
         lines = [tree_cells(row, whole) for row, whole in with_wholes(own)] + bound_cells(own)
-        parts.append(f"**{data}**\n\n{pages.markdown_table(TREE_COLUMNS, lines)}\n{all_together(found, data)}")
+        table = pages.markdown_table(TREE_COLUMNS, lines)
+        parts.append(f"**{data}**\n\n{table}\n{all_together(found, data)}{recalls(own)}")
     return "".join(parts).removesuffix("\n") + remarks(found) + choice(found) + picture(found)
 
 
@@ -193,6 +198,29 @@ def tree_cells(row: dict[str, Any], whole: dict[str, Any] | None) -> list[str]:
         cells.seeds(row),
         *cells.minutes(row),
     ]
+
+
+def recalls(rows: Iterable[dict[str, Any]]) -> str:
+    """How many gold brackets of each label single seeds find, and the seeds of a row together; none of runs that were
+    scored before that was counted."""
+    found = [each for row in rows for each in scored_by_label(row)]
+    if not found:
+        return ""
+    labels = {label: each["num_gold"] for label, each in found[0][1]["by_label"].items()}
+    columns = ("test", "S-F1", *(f"{label} ({num:,})" for label, num in labels.items()))
+    lines = [
+        [name, *map(cells.number, (scores["s_f1"], *(scores["by_label"][label]["recall"] for label in labels)))]
+        for name, scores in found
+    ]
+    return f"{pages.filled(RECALL)}\n\n{pages.markdown_table(columns, lines)}\n"
+
+
+def scored_by_label(row: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Scores of the test split, with how they are called."""
+    found = [(f"`{row['name']}`, seed {run['seed']}", run["scores"].get("test", {})) for run in row["runs"]]
+    together = row["together"] or {"scores": {}}
+    found.append((f"`{row['name']}`, seeds together", together["scores"].get("test", {})))
+    return [(name, scores) for name, scores in found if scores.get("by_label")]
 
 
 def bound_cells(rows: Iterable[dict[str, Any]]) -> list[list[str]]:

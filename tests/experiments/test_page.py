@@ -339,6 +339,22 @@ def test_trees(page: dict[str, Any]) -> None:
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {16}  # nothing of unseen text
 
 
+def test_recall_by_label(page: dict[str, Any]) -> None:
+    """Of the runs that have it, and of all seeds together."""
+    row = grammar()
+    assert page["recalls"]([row]) == ""
+    by_label = {"NP": {"num_gold": 1200, "recall": 61.23}, "VP": {"num_gold": 90, "recall": 4.0}}
+    row["runs"][1]["scores"]["test"] |= {"by_label": by_label}
+    other = by_label | {"VP": {"num_gold": 90, "recall": 8.0}}
+    row["together"] = {"scores": {"test": {"s_f1": 62.0, "by_label": other}}}
+    assert page["recalls"]([row]).strip().splitlines()[-4:] == [
+        "| test | S-F1 | NP (1,200) | VP (90) |",
+        "| --- | --- | --- | --- |",
+        "| `g`, seed 2 | 60.0 | 61.2 | 4.0 |",
+        "| `g`, seeds together | 62.0 | 61.2 | 8.0 |",
+    ]
+
+
 def test_seeds_that_parse_together(page: dict[str, Any]) -> None:
     row = grammar(together={"runs": {"g": [1, 2]}, "checkpoint": "best", "scores": {"test": {"s_f1": 63.21}}})
     text = page["tree_block"](made_up("pcfg-table1", [row, grammar("h")]))

@@ -64,6 +64,9 @@ def test_a_row_of_each_table(tmp_path: Path, name: str, row: str, splits: list[s
     assert has_trees == ([] if name.startswith("hmm") else ["valid", "test", "all"])
     for split in has_trees:
         assert run["scores"][split].keys() >= {"s_f1_longer", "corpus_f1", "bounds", "perplexity"}
+        by_label = run["scores"][split]["by_label"]
+        assert 2 < len(by_label) <= 8
+        assert all(each["num_gold"] and 0 <= each["recall"] <= 100 for each in by_label.values())
 
 
 def test_scores_are_those_of_the_best_checkpoint(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from rankspace.data.corpus import Corpus
 from rankspace.data.prepared import PreparedData
 from rankspace.evaluation import score
 from rankspace.experiments.jobs import ByRow, Job
+from rankspace.experiments.scores import figures_of
 from rankspace.files import whole_file
 from rankspace.training import RunDirectory, load
 from rankspace.training.machine import matmul_precision
@@ -18,7 +19,6 @@ from rankspace.training.run_directory import BEST, HELD_OUT
 from rankspace.training.together import best_of, mean_marginals
 
 FILE = "together.json"
-FIGURES = ("s_f1", "s_f1_longer", "corpus_f1", "num_unparsed")
 
 
 def parsing(jobs: Sequence[Job]) -> list[Job]:
@@ -85,8 +85,7 @@ def _scores(jobs: Sequence[Job], checkpoint: str, device: str, corpus: Corpus) -
     marginals = mean_marginals(load(job.folder, checkpoint, device).span_marginals(sentences) for job in jobs)
     trees = best_of(sentences, marginals)
     gold = [corpus.spans(number) or [] for number in range(len(corpus))]
-    found = score(gold, trees, corpus.lengths.tolist())
-    return {name: getattr(found, name) for name in FIGURES}
+    return figures_of(score(gold, trees, corpus.lengths.tolist()))
 
 
 def _file(jobs: Sequence[Job]) -> Path:

@@ -9,12 +9,15 @@ import torch
 
 from rankspace.data.corpus import Corpus
 from rankspace.data.prepared import PreparedData
-from rankspace.evaluation import bounds
+from rankspace.evaluation import ParseScores, bounds
 from rankspace.training import RunDirectory, load
 from rankspace.training.evaluator import Evaluated, Evaluator
 from rankspace.training.machine import matmul_precision
 from rankspace.training.processes import Processes
 from rankspace.training.run_directory import BEST, HELD_OUT
+
+FIGURES = ("s_f1", "s_f1_longer", "corpus_f1", "num_unparsed")
+NUM_LABELS = 8
 
 
 def entry_of(folder: Path, data: PreparedData, splits: Sequence[str], device: str) -> dict[str, Any]:
@@ -59,8 +62,14 @@ def _scores(found: Evaluated, corpus: Corpus) -> dict[str, Any]:
     }
     if found.scores is None:
         return scores
-    figures = ("s_f1", "s_f1_longer", "corpus_f1", "num_unparsed")
-    return {**scores, **{name: getattr(found.scores, name) for name in figures}, "bounds": _bounds(corpus)}
+    return {**scores, **figures_of(found.scores), "bounds": _bounds(corpus)}
+
+
+def figures_of(found: ParseScores) -> dict[str, Any]:
+    """F1 and, of the commonest gold labels, how many of their brackets were found."""
+    common = list(found.by_label.items())[:NUM_LABELS]
+    by_label = {label: {"num_gold": each.num_gold, "recall": each.recall} for label, each in common}
+    return {**{name: getattr(found, name) for name in FIGURES}, "by_label": by_label}
 
 
 @lru_cache(maxsize=16)
