@@ -83,7 +83,7 @@ def headline(found: dict[str, Any]) -> str:
     row = next((row for row in found["rows"] if row["name"] == "rank-pcfg" and not row["wrong"]), None)
     if row is None:
         return ""
-    return HEADLINE.format(
+    text = HEADLINE.format(
         device=found["device"],
         date=found["date"],
         sizes=row["sizes"],
@@ -94,6 +94,7 @@ def headline(found: dict[str, Any]) -> str:
         precision=row["precision"],
         error=row["log_p_error"],
     )
+    return f"{pages.filled(text)}\n"
 
 
 def steps(found: dict[str, Any]) -> str:

@@ -116,8 +116,11 @@ def test_ci_runs_make_test() -> None:
     assert lines[-1] == "make test"
 
 
-def test_figures_of_the_readme_are_those_of_the_records() -> None:
-    """`python benchmarks/readme.py` would change nothing."""
-    script = runpy.run_path(str(ROOT / "benchmarks" / "readme.py"))
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert script["with_tables"](text) == text
+@pytest.mark.parametrize("name", ["README.md", "docs/performance-cpu.md"])
+def test_figures_of_a_cpu_are_those_of_the_records(name: str) -> None:
+    """`python benchmarks/cpu_performance.py` would change nothing."""
+    script = runpy.run_path(str(ROOT / "benchmarks" / "cpu_performance.py"))
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert script["with_blocks"](text) == text
+    if name != "README.md":
+        assert [block for block in (*script["BLOCKS"], "generic") if f"<!-- {block} -->" not in text] == ["cpu"]
