@@ -65,7 +65,7 @@ def phase_milliseconds(program: Callable[[], Any], device: torch.device) -> dict
 
 
 def _profile(program: Callable[[], Any], activities: list[ProfilerActivity], memory: bool = False) -> Any:
-    with _silent_stderr(), profile(activities=activities, profile_memory=memory) as found:
+    with _silent_stderr(), profile(activities=activities, profile_memory=memory, acc_events=True) as found:
         program()
     return found
 
