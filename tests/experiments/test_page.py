@@ -356,7 +356,10 @@ def test_recall_by_label(page: dict[str, Any]) -> None:
 
 
 def test_seeds_that_parse_together(page: dict[str, Any]) -> None:
-    row = grammar(together={"runs": {"g": [1, 2]}, "checkpoint": "best", "scores": {"test": {"s_f1": 63.21}}})
+    together = {"runs": {"g": [1, 2]}, "checkpoint": "best", "scores": {"test": {"s_f1": 63.21}}}
+    row = grammar(together=together)
+    more = {**row, "statistics": {**row["statistics"], "num": 5}}
+    assert "| 63.2 (60.0, by S-F1; seeds 1, 2) |" in page["tree_block"](made_up("pcfg-table1", [more]))
     text = page["tree_block"](made_up("pcfg-table1", [row, grammar("h")]))
     assert "| best test | seeds together | all |" in text
     assert "| Row g (`g`) | 60.0 ± 0.0 | **60.0 ± 0.0** | 60.0 | 63.2 (60.0, by S-F1) | 60.0 ± 0.0 |" in text
@@ -366,9 +369,10 @@ def test_seeds_that_parse_together(page: dict[str, Any]) -> None:
 def test_what_other_seeds_found_together_is_left_out() -> None:
     table, row = load_table("pcfg-table1"), grammar()
     together = {"runs": {table.rows[0].name: [1, 2]}, "checkpoint": "best", "scores": {}}
-    for seeds, kept in (([1, 2], together), ([1], None)):
-        found = {**row, "together": {**together, "runs": {table.rows[0].name: seeds}}}
-        assert row_entry(table, table.rows[0], "ptb", found)["together"] == kept
+    for seeds, is_kept in (([1, 2], True), ([1], False), ([1, 3], False)):  # of three, of which the last has failed
+        given = {**together, "runs": {table.rows[0].name: seeds}}
+        found = row_entry(table, table.rows[0], "ptb", {**row, "together": given})["together"]
+        assert found == (given if is_kept else None)
 
 
 def test_rows_that_parse_together(page: dict[str, Any]) -> None:

@@ -56,13 +56,17 @@ def minutes(row: dict[str, Any]) -> list[str]:
 
 
 def together(row: dict[str, Any], split: str, measure: str) -> str:
-    """Of all seeds, where they parse together, and the mean of single ones with the same checkpoints."""
+    """Of seeds that parse together, and the mean of single ones with the same checkpoints; with the seeds where these
+    are not all."""
     found = row.get("together")
     value = found["scores"].get(split, {}).get(measure) if found else None
     if found is None or value is None:
         return ""
+    seeds = found["runs"][row["name"]]
+    runs = [run for run in row["runs"] if run["seed"] in seeds]
     chosen = "" if found["checkpoint"] == HELD_OUT else ", by S-F1"
-    return f"{value:.1f} ({fmean(alone(row['runs'], found, split, measure)):.1f}{chosen})"
+    some = "" if len(seeds) == row["statistics"]["num"] else f"; seeds {', '.join(map(str, seeds))}"
+    return f"{value:.1f} ({fmean(alone(runs, found, split, measure)):.1f}{chosen}{some})"
 
 
 def alone(runs: list[dict[str, Any]], together: dict[str, Any], split: str, measure: str) -> list[float]:

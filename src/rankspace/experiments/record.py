@@ -2,7 +2,8 @@
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
@@ -79,10 +80,10 @@ def _heading(table: Table) -> dict[str, Any]:
 
 
 def row_entry(table: Table, row: Row, data: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a record: what the table says of it, and what is `found`: its config, weights and runs, and what all of
-    the finished ones parse together."""
+    """A row of a record: what the table says of it, and what is `found`: its config, weights and runs, and what the
+    finished ones parse together, or several of them."""
     together = found.get("together")
-    finished = {row.name: [run["seed"] for run in found["runs"] if run["state"] == "finished"]}
+    finished = {run["seed"] for run in found["runs"] if run["state"] == "finished"}
     return {
         "name": row.name,
         "title": row.title,
@@ -94,8 +95,12 @@ def row_entry(table: Table, row: Row, data: str, found: Mapping[str, Any]) -> di
         **{name: found[name] for name in ("config", "weights", "runs")},
         "planned_seeds": list(row.seeds),
         "statistics": of_runs(found["runs"], table.target_of(row)),
-        "together": together if together and together["runs"] == finished else None,
+        "together": together if together and _are_several(together["runs"].get(row.name, ()), finished) else None,
     }
+
+
+def _are_several(seeds: Sequence[int], of: AbstractSet[int]) -> bool:
+    return len(seeds) > 1 and of >= set(seeds)
 
 
 def _row(table: Table, jobs: list[Job]) -> dict[str, Any]:
