@@ -29,14 +29,15 @@ def test_the_seconds_of_a_run_are_split_without_remainder() -> None:
 
 
 def test_a_later_epoch_has_its_evaluation_and_checkpoints() -> None:
-    """Of two epochs of three steps: what is paused before the first step of the second counts, though that step, whose
-    shape has no graph, does not; what is paused at the end belongs to the next epoch."""
-    pauses = [Pause("evaluation", 3, 3.0), Pause("checkpoints", 3, 1.0), Pause("checkpoints", 6, 0.5)]
-    ends, has_graph = [0.0, 4.0, 6.0, 7.0, 13.0, 15.0, 18.0], [False, False, True, False, True, True]
+    """Of two epochs of three steps: the first evaluation, before the first step of the second epoch, also compiles, and
+    belongs to the first epoch; a step whose shape has no graph does not count."""
+    first, second = Pause("evaluation", 3, 3.0), Pause("evaluation", 6, 0.25)
+    pauses = [first, Pause("checkpoints", 3, 1.0), Pause("checkpoints", 4, 0.5), second, Pause("checkpoints", 6, 0.125)]
+    ends, has_graph = [0.0, 4.0, 6.0, 7.0, 13.0, 15.0, 18.0], [False, False, True, True, True, False]
     found = later_epoch(3, [1, 2, 4, 8, 16, 32], ends, has_graph, pauses)
-    assert found.num_words == 16 + 32
-    assert found.split == {"steps": 2.0 + 3.0, "evaluation": 3.0, "checkpoints": 1.0}
-    assert found.seconds == 9.0
+    assert found.num_words == 8 + 16
+    assert found.split == {"steps": (6.0 - 4.0) + (2.0 - 0.5), "evaluation": 0.25, "checkpoints": 0.5 + 0.125}
+    assert found.seconds == 4.375
 
 
 def test_the_first_two_batches_of_a_shape_have_no_graph() -> None:

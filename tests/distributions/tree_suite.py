@@ -445,6 +445,46 @@ class TreeSuite(PrefixSuite):
         # p(a child ends) is the least q = 0.05 + 0.95 q^2; the root has two children
         assert made.sample(0, 10**9).lost_mass == pytest.approx(1 - (0.05 / 0.95) ** 2, rel=1e-12)
 
+    @pytest.mark.parametrize("rare", [0.0, 1e-17])
+    @pytest.mark.parametrize("length", [4, 10])
+    def test_grammars_whose_sentences_are_long(self, length: int, rare: float) -> None:
+        """One nonterminal after the other, each with a word at its left; and two words are rare, or impossible."""
+        num = length - 1
+        left, right = torch.zeros(2, num, num + 1, dtype=torch.float64)
+        left[:, num] = 1
+        for place in range(num):
+            right[place, place + 1] = 1
+        right[0, num] += rare
+        root = torch.zeros(num, dtype=torch.float64)
+        root[0] = 1
+        rules = self.model.independent(left, right)
+        linear = {"log_root": root, **rules, "log_emission": torch.ones(1, 1)}
+        made = self.distribution({name: value.double().log() for name, value in linear.items()})
+        for longest, expected in ((length - 1, 1), (length, 0), (10**9, 0)):
+            assert made.sample(0, longest).lost_mass == pytest.approx(expected, abs=1e-12)
+
+    def test_lengths_of_sparse_grammars(self) -> None:
+        """Beside sums over all divisions of a span, which go on to the last length."""
+        generator, n, longest = torch.Generator().manual_seed(0), 3, 30
+        for _ in range(40):
+            drawn = torch.rand(2, n, n + 2, generator=generator, dtype=torch.float64) ** 3
+            drawn *= torch.rand(2, n, n + 2, generator=generator) < 0.5
+            drawn[:, :, n] += 1e-3  # a child of one word at least
+            left, right = drawn / drawn.sum(2, keepdim=True)
+            root = torch.full((n,), 1 / n, dtype=torch.float64)
+            rules = self.model.independent(left, right)
+            linear = {"log_root": root, **rules, "log_emission": torch.ones(2, 1)}
+            made = self.distribution({name: value.double().log() for name, value in linear.items()})
+            children = torch.zeros(longest + 1, n + 2, dtype=torch.float64)  # [words, symbol]
+            children[1, n:] = 1
+            for width in range(2, longest + 1):
+                parts = [(left @ children[k]) * (right @ children[width - k]) for k in range(1, width)]
+                children[width, :n] = torch.stack(parts).sum(0)
+            expected = children[:, :n] @ root
+            found = made._log_lengths(longest).exp()
+            padded = torch.nn.functional.pad(found, (0, longest + 1 - len(found)))
+            torch.testing.assert_close(padded, expected * (torch.arange(longest + 1) > 1), rtol=1e-9, atol=1e-14)
+
     def test_sentences_of_any_length(self, dtype: torch.dtype) -> None:
         """The recursion over lengths ends where nothing is left, also of tables that sum to one within rounding."""
         left = torch.tensor([[0.4, 0.6]], dtype=torch.float64)

@@ -2,7 +2,8 @@
 
 A display is told of every step. Of evaluations and checkpoints it is not: `Stopwatch.watching` times the functions that
 make them, and waits for the device before and after each, where the run waits anyway. What is none of these is the
-rest: making the model and the folder of the run before the first step, its card and curves after the last.
+rest: making the model and the folder of the run before the first step; after the last its card and curves, and waiting
+for what is still being written.
 """
 
 import itertools
@@ -25,7 +26,6 @@ MADE_BY: tuple[tuple[Kind, type, str], ...] = (
     ("evaluation", Evaluator, "__call__"),
     ("checkpoints", Trainer, "save"),
     ("checkpoints", Keeper, "save_chosen"),
-    ("checkpoints", Keeper, "settle"),
 )
 
 
@@ -76,8 +76,8 @@ class Stopwatch(Quiet):
 
 
 class Later(NamedTuple):
-    """The last epoch of a run, from the last step of the epoch before to its own: steps, and the evaluation and the
-    checkpoints between. Steps whose shape has no graph yet have no part in it."""
+    """The last epoch of a run: its steps, but for those whose shape has no graph yet, and the evaluation and the
+    checkpoints that follow on steps of it. Checkpoints of the epoch before are written beside these steps."""
 
     num_words: int
     split: dict[str, float]  # seconds of steps, evaluation and checkpoints
@@ -92,12 +92,12 @@ def later_epoch(
 ) -> Later:
     """Of the epoch that begins with a step: the words of each step of the run, and the rest as `split` has it."""
     found = dict.fromkeys(("steps", "evaluation", "checkpoints"), 0.0)
-    within = [pause for pause in pauses if first <= pause.num_steps < len(num_words)]
-    for pause in within:
-        found[pause.kind] += pause.seconds
+    for pause in pauses:
+        if pause.num_steps > first:
+            found[pause.kind] += pause.seconds
     places = [place for place in range(first, len(num_words)) if has_graph[place]]
     for place in places:
-        paused = sum(pause.seconds for pause in within if pause.num_steps == place)
+        paused = sum(pause.seconds for pause in pauses if pause.num_steps == place)
         found["steps"] += ends[place + 1] - ends[place] - paused
     return Later(sum(num_words[place] for place in places), found)
 

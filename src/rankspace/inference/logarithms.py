@@ -13,6 +13,7 @@ from rankspace.inference.differentiation import tell_of_lacks, without_autocast
 from rankspace.inference.scaled import lowest
 
 CHUNK = 2**22  # numbers in a temporary table
+SPACING = torch.finfo(torch.float64).eps  # of numbers at one
 
 LogMap = Callable[[Tensor], Tensor]  # [row, in] -> [row, out]
 LogProduct = Callable[[Tensor], LogMap]  # from a matrix [out, in]

@@ -9,7 +9,7 @@ Task = Callable[[], None]
 
 
 class Background:
-    """Does one thing after the other in a thread of its own.
+    """Does one thing after the other in a thread of its own, and keeps nothing of what is done.
 
     What one of them raises, all later calls raise, and nothing that was asked for after it is done.
     """
@@ -17,6 +17,7 @@ class Background:
     def __init__(self, name: str) -> None:
         self._asked: SimpleQueue[tuple[Task, Event] | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name=name)
+        self._is_begun = False
         self._last = Event()  # set when what was asked for last is done, or left out
         self._last.set()
         self._failure: BaseException | None = None
@@ -26,11 +27,13 @@ class Background:
     def __call__(self, act: Callable[..., None], *given: Any) -> Event:
         """Asks for something; the event is set when it is done, or left out. Raises what failed before."""
         self.check()
-        if self._thread.ident is None:
+        if not self._is_begun:
+            self._is_begun = True
             self._thread.start()
-        self._last = Event()
-        self._asked.put((lambda: act(*given), self._last))
-        return self._last
+        last = Event()
+        self._asked.put((lambda: act(*given), last))
+        self._last = last
+        return last
 
     def check(self) -> None:
         """Raises what failed, without waiting."""
@@ -53,7 +56,7 @@ class Background:
     def close(self, in_the_end: Task) -> None:
         """Waits until all is done, or left out, and ends with one thing more, whatever failed. If the waiting is
         interrupted, that is done all the same when it is time."""
-        if self._thread.ident is None:
+        if not self._is_begun:
             in_the_end()
             return
         self._in_the_end = in_the_end
@@ -61,12 +64,21 @@ class Background:
         self._thread.join()
 
     def _work(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            task, is_over = asked
-            try:
-                if self._failure is None and not self._is_given_up:
-                    task()
-            except BaseException as failure:
-                self._failure = failure
-            is_over.set()
+        while self._do(self._asked.get()):
+            pass
         self._in_the_end()
+
+    def _do(self, asked: tuple[Task, Event] | None) -> bool:
+        """One thing that was asked for, unless it is left out; False for the end."""
+        if asked is None:
+            return False
+        task, is_over = asked
+        del asked
+        try:
+            if self._failure is None and not self._is_given_up:
+                task()
+        except BaseException as failure:
+            self._failure = failure
+        del task  # before anyone is told that there is room
+        is_over.set()
+        return True

@@ -85,8 +85,8 @@ class Keeper:
         self._beside.give_up()
 
     def close(self, let_go: Task) -> None:
-        """Ends the tracker, waits for what is being written, lets go of the folder, and draws the curves. Nobody else
-        has the folder while anything is written there, whatever interrupts this."""
+        """Ends the tracker, waits for what is being written, draws the curves, and lets go of the folder. Nobody else
+        has it while anything is written there, whatever interrupts this."""
         try:
             if self.tracker is not None:
                 self.tracker.close()

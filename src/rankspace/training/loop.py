@@ -189,6 +189,7 @@ class Trainer:
         try:
             self.step.watch.check()
         except NumbersError as error:
+            self.keeper.settle()
             remedy = f"{self.keeper.good()} Try a lower optimiser.learning_rate, or run.precision highest."
             raise NumbersError(f"{error}; {remedy}") from None
 

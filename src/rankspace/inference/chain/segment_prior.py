@@ -13,7 +13,7 @@ from rankspace.inference.chain.log_space import through
 from rankspace.inference.chain.messages import filtered
 from rankspace.inference.chain.paths import Draw
 from rankspace.inference.chain.semi_markov_log import log_survival
-from rankspace.inference.logarithms import log_sum_exp
+from rankspace.inference.logarithms import SPACING, log_sum_exp
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,6 @@ def log_mass_ended(chain: SegmentStepper, eos: int, length: int) -> Float[Tensor
         finishing = chain.by_age(predicted) + chain.ending + chain.log_emission[:, eos]
         ended.append(log_sum_exp(finishing.flatten()))
         predicted = chain.predicted((chain.by_age(predicted) + other).flatten(1))
-        if log_sum_exp(predicted.flatten()).exp() < torch.finfo(torch.float64).eps:
+        if log_sum_exp(predicted.flatten()).exp() < SPACING:
             break
     return log_sum_exp(torch.stack(ended))

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rankspace.inference.dense_tree.groups import BUDGET
 from rankspace.inference.dense_tree.traces import Choose
+from rankspace.inference.logarithms import SPACING
 
 
 def branch(
@@ -39,11 +40,11 @@ def length_probabilities(
     max_length: int,
 ) -> Float[Tensor, "length"]:
     """p(a sentence has n words), n = 0 .. max_length: the inside recursion when every word counts as any other. Ends
-    at n words where that is all that trees of n + 1 levels have, within the rounding of n numbers: higher ones would
-    have more.
+    sooner where no longer sentence adds anything in float64 to all of the shorter ones.
 
     All spans of a width are alike then, so this takes O(N^2 m^2 + N m^2 R) for N = max_length. In float64; lengths too
-    rare for it count zero.
+    rare for it count zero. `levels` are nonterminals with trees of so many levels: if one level more adds nothing to
+    any of them, they have all trees, and at the root is all that sentences of any length have.
     """
     n = root.shape[0]
     rule, root = rule.double(), root.double()
@@ -53,7 +54,7 @@ def length_probabilities(
         return rows if head is None else head.double() @ rows
 
     spans = [root.new_zeros(n), root.new_zeros(n)]  # [width]: p(a nonterminal yields that many words)
-    levels, total = headed(blocks[3]), 0.0  # of all trees of so many levels, from 2
+    levels, total = root.new_zeros(n), 0.0
     for width in range(2, max_length + 1):
         ranks = blocks[3] if width == 2 else blocks[1] @ spans[-1] + blocks[2] @ spans[-1]
         if width > 3:
@@ -61,8 +62,9 @@ def length_probabilities(
             ranks = ranks + blocks[0] @ (left.T @ left.flip(0)).flatten()
         spans.append(headed(ranks))
         pairs = torch.outer(levels, levels).flatten()
-        levels = headed(blocks[3] + (blocks[1] + blocks[2]) @ levels + blocks[0] @ pairs)
-        total += float(spans[-1] @ root)
-        if float(levels @ root) - total <= width * torch.finfo(torch.float64).eps:
+        more = headed(blocks[3] + (blocks[1] + blocks[2]) @ levels + blocks[0] @ pairs)
+        has_all_trees, levels = torch.equal(more, levels), more
+        last, total = total, total + float(spans[-1] @ root)
+        if has_all_trees and total == last and float(levels @ root) - total <= width * SPACING:
             break
     return torch.stack(spans[: max_length + 1]) @ root

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rankspace.inference.logarithms import exact_log_product, log_matrix_product, log_sum_exp
+from rankspace.inference.logarithms import SPACING, exact_log_product, log_matrix_product, log_sum_exp
 from rankspace.inference.ragged import Ragged
 from rankspace.inference.tree.pairs import inside_pairs
 
@@ -177,22 +177,24 @@ def _split_sum(children: list[Tensor], layout: Ragged, width: int, total: Total)
 
 def log_lengths(inputs: LogInputs, max_length: int) -> Float[Tensor, "length"]:
     """log p(n words), n = 0 .. max_length, of inputs whose only word stands for all: every emission sums to one. Ends
-    at n words where that is all that trees of n + 1 levels have, within the rounding of n numbers: higher ones would
-    have more.
+    sooner where no longer sentence adds anything in float64 to all of the shorter ones.
 
-    Spans of one width are all alike: O(n^2 r + n r^2).
+    Spans of one width are all alike: O(n^2 r + n r^2). `levels` are children with trees of so many levels: if one level
+    more adds nothing to any of them, they have all trees, and at the root is all that sentences of any length have.
     """
     inputs = inputs.multiplied()
-    rank, total, left_over = inputs.rank, 0.0, 1.0
+    rank, total, is_all = inputs.rank, 0.0, False
     children = log_product(inputs.emission[:1], inputs.sides, log_sum_exp)
-    found, word = [inputs.root.new_tensor(-math.inf)] * 2, children[0]
-    levels = word[:rank] + word[rank:]  # alpha of all trees of so many levels, from 2
-    while len(found) <= max_length and left_over > len(found) * torch.finfo(torch.float64).eps:
+    found = [inputs.root.new_tensor(-math.inf)] * 2
+    word, link, root = children[0].exp(), inputs.second.exp(), inputs.root.exp()
+    levels = word
+    while len(found) <= max_length and not is_all:
         alpha = log_sum_exp(children[:, :rank] + children.flip(0)[:, rank:], 0)
         found.append(log_sum_exp(alpha + inputs.root, 0))
-        of_width, of_levels = log_product(torch.stack([alpha, levels]), inputs.second, log_sum_exp)
-        children, below = torch.cat([children, of_width[None]]), torch.logaddexp(word, of_levels)
-        levels = below[:rank] + below[rank:]
-        total += float(found[-1].exp())
-        left_over = float(log_sum_exp(levels + inputs.root, 0).exp()) - total
+        children = torch.cat([children, log_product(alpha[None], inputs.second, log_sum_exp)])
+        more = word + link @ (levels[:rank] * levels[rank:])
+        has_all_trees, levels = torch.equal(more, levels), more
+        last, total = total, total + float(found[-1].exp())
+        of_any_length = float((levels[:rank] * levels[rank:]) @ root)
+        is_all = has_all_trees and total == last and of_any_length - total <= len(found) * SPACING
     return torch.stack(found[: max_length + 1])
