@@ -25,8 +25,10 @@ COLUMNS = ("", "ms", "times ours", "peak MB", "times ours", "of GEMM rate")
 HEADLINE = """\
 On {threads} of a CPU ({date}), log p of a rank-space PCFG ({sizes}) and its gradient take **{milliseconds:.0f} ms**:
 {einsum:.1f} times less than the same recursion by log-einsum-exp in plain torch, {sum:.0f} times less than by
-log-sum-exp. A dense PCFG ({dense}) takes {struct:.0f} times less than in torch-struct. `rankspace bench tree`, `chain`
-and `fgg` measure this and the other figures in [docs/performance-cpu.md](docs/performance-cpu.md)."""
+log-sum-exp. For a rank-space HMM ({chain}) it is {chain_einsum:.1f} and {chain_sum:.0f} times: matrix products that all
+have in common take most of the time. A dense PCFG ({dense}) takes {struct:.0f} times less than in torch-struct.
+`rankspace bench tree`, `chain` and `fgg` measure this and the other figures in
+[docs/performance-cpu.md](docs/performance-cpu.md)."""
 
 ABOUT = "{device}, {threads}, torch {torch}, {date}, commit {commit}."
 
@@ -44,10 +46,11 @@ every run. Before anything is timed, log Z and all gradients are checked to agre
 
 
 def headline(found: dict[str, Any]) -> str:
-    """Of trees: the first comparison in rank space, and the one with torch-struct."""
-    low_rank, dense = found["rank_space"][0], found["dense"]
-    if not dense:
+    """The first comparisons in rank space, of trees and of chains, and the one of trees with torch-struct."""
+    low_rank, dense, chains = found["rank_space"][0], found["dense"], pages.record(RESULTS, CHAIN)
+    if not dense or chains is None:
         return ""
+    chain = chains["rank_space"][0]
     text = HEADLINE.format(
         threads=_threads(found["threads"]),
         date=found["date"],
@@ -55,6 +58,9 @@ def headline(found: dict[str, Any]) -> str:
         milliseconds=low_rank["implementations"][OURS]["milliseconds"],
         einsum=low_rank["faster"]["log_einsum_exp"],
         sum=low_rank["faster"]["log_sum_exp"],
+        chain=_sizes(chain),
+        chain_einsum=chain["faster"]["log_einsum_exp"],
+        chain_sum=chain["faster"]["log_sum_exp"],
         dense=_sizes(dense[0]),
         struct=dense[0]["faster"]["torch-struct"],
     )
@@ -85,6 +91,8 @@ def growth(found: dict[str, Any]) -> str:
 def generic() -> str:
     """The generic engine, by all its records."""
     found = {name: record for name in GENERIC if (record := pages.record(RESULTS, name))}
+    if not found:
+        return ""
     dates = ", ".join(dict.fromkeys(f"{GENERIC[name]}: {record['date']}" for name, record in found.items()))
     by_hand = [line for name in found if not name.endswith("large") for line in _generality(GENERIC[name], found[name])]
     gain = [line for name, record in found.items() for line in _rank_space(GENERIC[name], record)]

@@ -80,7 +80,8 @@ best single one."""
 
 RECALL = """\
 How many of the gold spans of each label were found, in per cent, for the labels that have most of them (in brackets,
-without whole sentences)."""
+without whole sentences). Single seeds, like those that parse together, have the checkpoint that held-out text chose, or
+S-F1 where there is none."""
 
 BY_HELD_OUT, BY_TREES = "held-out text chose", "S-F1 on the validation split chose"
 
@@ -209,7 +210,12 @@ def recalls(rows: Iterable[dict[str, Any]]) -> str:
     labels = {label: each["num_gold"] for label, each in found[0][1]["by_label"].items()}
     columns = ("test", "S-F1", *(f"{label} ({num:,})" for label, num in labels.items()))
     lines = [
-        [name, *map(cells.number, (scores["s_f1"], *(scores["by_label"][label]["recall"] for label in labels)))]
+        [
+            name,
+            *map(
+                cells.number, (scores["s_f1"], *(scores["by_label"].get(label, {}).get("recall") for label in labels))
+            ),
+        ]
         for name, scores in found
     ]
     return f"{pages.filled(RECALL)}\n\n{pages.markdown_table(columns, lines)}\n"
@@ -217,10 +223,12 @@ def recalls(rows: Iterable[dict[str, Any]]) -> str:
 
 def scored_by_label(row: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Scores of the test split, with how they are called."""
-    found = [(f"`{row['name']}`, seed {run['seed']}", run["scores"].get("test", {})) for run in row["runs"]]
-    together = row["together"] or {"scores": {}}
-    found.append((f"`{row['name']}`, seeds together", together["scores"].get("test", {})))
-    return [(name, scores) for name, scores in found if scores.get("by_label")]
+    chosen = [(run["seed"], run.get("by_text", run)["scores"]) for run in row["runs"]]
+    found = [(f"seed {seed}", scores.get("test", {})) for seed, scores in chosen]
+    if together := row["together"]:
+        seeds = ", ".join(map(str, together["runs"][row["name"]]))
+        found.append((f"seeds {seeds} together", together["scores"].get("test", {})))
+    return [(f"`{row['name']}`, {name}", scores) for name, scores in found if scores.get("by_label")]
 
 
 def bound_cells(rows: Iterable[dict[str, Any]]) -> list[list[str]]:

@@ -6,9 +6,9 @@ Rows come in the order of the table, runs in that of their seeds. Where two reco
 further on counts, and of equals the later file's. Where the model of a row has another number of weights in a later
 file it has changed in between, and the earlier runs are left out. Options that a record does not know have their
 defaults. Statistics are computed anew, titles and planned seeds are those of the table as it is. What several rows
-parse together is that of the last record that has it. OUT may be among the records. --note takes the place of those of
-the records; docs/results.md has it where it has minutes. --lent are records of other tables: a run there counts for the
-row here that has its configuration, for it would be the same run.
+parse together is that of the last record that has it, what seeds of one row do that of most of them. OUT may be among
+the records. --note takes the place of those of the records; docs/results.md has it where it has minutes. --lent are
+records of other tables: a run there counts for the row here that has its configuration, for it would be the same run.
 """
 
 import argparse
@@ -74,8 +74,14 @@ def _joined(one: Record, other: Record) -> Record:
     """One row in two records, of which the other is later."""
     if complete(one["config"]) != complete(other["config"]):
         raise SystemExit(f"{one['name']}: these are runs of different configurations; give those of one.")
-    runs = _runs(one["runs"], other["runs"]) if one["weights"] == other["weights"] else other["runs"]
-    return {**other, "runs": runs, "together": other.get("together") or one.get("together")}
+    if one["weights"] != other["weights"]:
+        return other
+    together = max((row["together"] for row in (one, other) if row.get("together")), key=_num_seeds, default=None)
+    return {**other, "runs": _runs(one["runs"], other["runs"]), "together": together}
+
+
+def _num_seeds(together: Record) -> int:
+    return sum(map(len, together["runs"].values()))
 
 
 def _of_this_table(table: Table, record: Record) -> Record:

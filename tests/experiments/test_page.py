@@ -346,12 +346,12 @@ def test_recall_by_label(page: dict[str, Any]) -> None:
     by_label = {"NP": {"num_gold": 1200, "recall": 61.23}, "VP": {"num_gold": 90, "recall": 4.0}}
     row["runs"][1]["scores"]["test"] |= {"by_label": by_label}
     other = by_label | {"VP": {"num_gold": 90, "recall": 8.0}}
-    row["together"] = {"scores": {"test": {"s_f1": 62.0, "by_label": other}}}
+    row["together"] = {"runs": {"g": [1, 2]}, "scores": {"test": {"s_f1": 62.0, "by_label": other}}}
     assert page["recalls"]([row]).strip().splitlines()[-4:] == [
         "| test | S-F1 | NP (1,200) | VP (90) |",
         "| --- | --- | --- | --- |",
         "| `g`, seed 2 | 60.0 | 61.2 | 4.0 |",
-        "| `g`, seeds together | 62.0 | 61.2 | 8.0 |",
+        "| `g`, seeds 1, 2 together | 62.0 | 61.2 | 8.0 |",
     ]
 
 

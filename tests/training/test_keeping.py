@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -118,11 +119,15 @@ def test_files_are_written_in_order(slow: Slow) -> None:
 @pytest.mark.parametrize("name", ["last", "best"])
 def test_checkpoints_of_one_place_are_in_memory_at_once(slow: Slow, name: str) -> None:
     """The next is not made before the last one that was saved is written."""
+    first, is_left = weight(1), list[bool]()
+    of_first = weakref.ref(first)
     keeper, is_made = Keeper(slow.run), threading.Event()
     keeper.save_chosen("best", lambda: weight(1))
-    keeper.save(lambda: weight(1))
+    keeper.save(lambda: first)
+    del first
 
     def made() -> Checkpoint:
+        is_left.append(of_first() is not None)
         is_made.set()
         return weight(2)
 
@@ -133,6 +138,7 @@ def test_checkpoints_of_one_place_are_in_memory_at_once(slow: Slow, name: str) -
     slow.may_write.set()
     assert is_made.wait(LONG)
     asking.join()
+    assert is_left == [False]
     keeper.close(nothing)
     assert slow.written == ["save_chosen", "save", "save" if name == "last" else "save_chosen"]
 
@@ -284,21 +290,32 @@ def test_what_is_pending_is_written_when_numbers_fail(tmp_path: Path, monkeypatc
 
 # Real processes.
 
-SLOW = """
-import sys, time
+COMMAND = """
+import os, sys, time
+from rankspace.cli import main
 from rankspace.training import checkpoints
-write = checkpoints.write_checkpoint
+write, hold = checkpoints.write_checkpoint, os.environ["HOLD"]
 def slow(folder, checkpoint):
-    time.sleep({seconds})
+    with open(os.environ["BEGUN"], "a") as file:
+        print(checkpoint.step, file=file)
+    time.sleep(float(os.environ["SECONDS_OF_WRITING"]))
+    while os.path.exists(hold):
+        open(hold + "-back", "w").close()
+        time.sleep(0.005)
     write(folder, checkpoint)
 checkpoints.write_checkpoint = slow
+sys.argv[0] = "rankspace"
+sys.exit(main())
 """
-COMMAND = SLOW + "from rankspace.cli import main; sys.argv[0] = 'rankspace'; sys.exit(main())"
 
 
-def slowly(seconds: float, output: Path, *more: str) -> list[str]:
-    """The command of test_resuming, with a slow disk."""
-    return [sys.executable, "-c", COMMAND.format(seconds=seconds), *command(output, *more)[3:]]
+def slowly(output: Path, *more: str, seconds: float = 0.0) -> subprocess.Popen[str]:
+    """The command of test_resuming, with a slow disk, or one that waits as long as there is a file `hold` beside the
+    run (`hold-back` tells that it does); `begun` has a line for each checkpoint."""
+    slow = {name.upper(): str(output.with_name(name)) for name in ("hold", "begun")}
+    environment = {**ENVIRONMENT, **slow, "SECONDS_OF_WRITING": str(seconds)}
+    arguments = [sys.executable, "-c", COMMAND, *command(output, *more)[3:]]
+    return subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def test_kills_while_checkpoints_are_pending(tmp_path: Path) -> None:
@@ -307,13 +324,13 @@ def test_kills_while_checkpoints_are_pending(tmp_path: Path) -> None:
     assert whole.returncode == 0, whole.stderr
     chance, kills, path = random.Random(2), 0, tmp_path / "killed"
     for _ in range(3):
-        process = subprocess.Popen(slowly(0.15, path, "--quiet", "--resume"), env=ENVIRONMENT)
-        mark = stamp(path)
-        while process.poll() is None and stamp(path) == mark:
-            time.sleep(0.002)
-        time.sleep(chance.random() / 2)
-        process.kill()
-        kills += process.wait() == -signal.SIGKILL
+        with slowly(path, "--quiet", "--resume", seconds=0.15) as process:
+            mark = stamp(path)
+            while process.poll() is None and stamp(path) == mark:
+                time.sleep(0.002)
+            time.sleep(chance.random() / 2)
+            process.kill()
+        kills += process.returncode == -signal.SIGKILL
     last = subprocess.run(command(path, "--quiet", "--resume"), env=ENVIRONMENT, capture_output=True, text=True)
     assert last.returncode == 0, last.stderr
     assert kills
@@ -321,22 +338,28 @@ def test_kills_while_checkpoints_are_pending(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_leaves_the_rest_unwritten(tmp_path: Path) -> None:
-    """What is being written is finished, and nothing more begun."""
-    path = tmp_path / "run"
-    arguments = slowly(1.0, path, "--set", "run.epochs=1000", "--set", "run.checkpoint_steps=20")
-    process = subprocess.Popen(arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    while "step 20 " not in process.stderr.readline():
+    """The checkpoint that is being written is finished, and nothing more begun."""
+    path, hold, begun = tmp_path / "run", tmp_path / "hold", tmp_path / "begun"
+    with slowly(path, "--set", "run.epochs=1000") as process:
+        while not stamp(path):
+            assert process.poll() is None
+        hold.touch()
+        while not hold.with_name("hold-back").exists():
+            assert process.poll() is None
+            time.sleep(0.005)
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        while "a second signal" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        time.sleep(2)  # it is in the middle of nothing but this checkpoint
+        lines = begun.read_text().splitlines()
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    while "a second signal" not in process.stderr.readline():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    process.stderr.read()
-    process.stderr.close()
-    assert process.wait() == 130
-    run = RunDirectory.open(path)
-    assert run.read("last", resuming=True).step in (0, 20)
+        hold.unlink()
+        process.stderr.read()
+    assert process.returncode == 130
+    assert begun.read_text().splitlines() == lines
+    assert int(lines[-1]) in {RunDirectory.open(path).read(name).step for name in ("best", "last")}
     with held(path):
         pass
 
