@@ -76,7 +76,7 @@ def _joined(one: Record, other: Record) -> Record:
         raise SystemExit(f"{one['name']}: these are runs of different configurations; give those of one.")
     if one["weights"] != other["weights"]:
         return other
-    together = max((row["together"] for row in (one, other) if row.get("together")), key=_num_seeds, default=None)
+    together = max((row["together"] for row in (other, one) if row.get("together")), key=_num_seeds, default=None)
     return {**other, "runs": _runs(one["runs"], other["runs"]), "together": together}
 
 

@@ -231,6 +231,25 @@ class TestUnitingRecords:
         merge = runpy.run_path(str(ROOT / "benchmarks" / "merge_records.py"))["merged"]
         assert merge([{**large, "together": {}}], [small])["together"] == {}
 
+    def test_what_several_seeds_parse_together(self) -> None:
+        """That of most of them is kept, of equally many that of the later record, and none of a former model."""
+        small = json.loads((ROOT / "benchmarks" / "results" / "experiment-pcfg-recipe.json").read_text())
+        small["rows"], small["together"] = [row for row in small["rows"] if row["name"] == "all-lengths"], {}
+
+        def having(seeds: list[int], **changes: Any) -> dict[str, Any]:
+            record = json.loads(json.dumps(small))
+            together = {"runs": {"all-lengths": seeds}, "checkpoint": "best", "scores": {}}
+            record["rows"][0] |= {"together": together, **changes}
+            return record
+
+        def kept(*records: dict[str, Any]) -> Any:
+            [row] = self.merged(*records)["rows"]
+            return row["together"] and row["together"]["runs"]["all-lengths"]
+
+        assert kept(having([1, 2, 3]), having([2, 3])) == [1, 2, 3]
+        assert kept(having([1, 2]), having([2, 3])) == [2, 3]
+        assert kept(having([1, 2], weights=1), having([2, 3], together=None)) is None
+
     def test_notes_are_kept(self, tmp_path: Path) -> None:
         record = run_table(request(tmp_path, rows=("states-12",)), minutes=1e-6).record
         assert self.merged({**record, "note": "One."}, {**record, "note": "Two."}, record)["note"].startswith(
