@@ -172,10 +172,10 @@ class TestWhatIsTyped:
             for split, name in (("test", "s_f1"), ("held-out", "perplexity"))
         )
         first_epoch = {run["seed"]: run["evaluations"][0]["f1"] for run in as_it_is}
-        worst, *_, second, best = sorted(s_f1, key=s_f1.__getitem__)
+        worst, *_, third, _, best = sorted(s_f1, key=s_f1.__getitem__)
         assert (len(s_f1), best, worst) == (6, 1, 2)
         assert (max(first_epoch, key=first_epoch.__getitem__), min(first_epoch, key=first_epoch.__getitem__)) == (1, 2)
-        assert first_epoch[second] < first_epoch[best] - 10
+        assert first_epoch[third] < first_epoch[best] - 15
         assert sorted(held_out, key=held_out.__getitem__)[:2] == [best, worst]
         assert 0 < s_f1[best] - as_it_is[0]["by_text"]["scores"]["test"]["s_f1"] < 1
         others = {name: row["statistics"]["splits"]["test"]["s_f1"] for name, row in rows.items() if code not in name}
@@ -197,7 +197,7 @@ class TestWhatIsTyped:
         most = max(known, key=lambda each: each["NP"]["recall"])
         assert len(known) == 4
         for label, place in (("S", max), ("VP", min), ("PP", min)):
-            assert place(known, key=lambda each: each[label]["recall"]) is most  # noqa: B023
+            assert place(known, key=lambda each: each[label]["recall"]) is most
         together = row["together"]["scores"]["test"]
         alone = [each["s_f1"] for each in chosen if "by_label" in each]
         assert together["s_f1"] > max(alone) + 1
