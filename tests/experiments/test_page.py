@@ -179,8 +179,10 @@ class TestWhatIsTyped:
         assert sorted(held_out, key=held_out.__getitem__)[:2] == [best, worst]
         assert 0 < s_f1[best] - as_it_is[0]["by_text"]["scores"]["test"]["s_f1"] < 1
         others = {name: row["statistics"]["splits"]["test"]["s_f1"] for name, row in rows.items() if code not in name}
-        assert sum(each > max(other["best"] for other in others.values()) for each in s_f1.values()) == 5
-        assert s_f1[best] > max(other["best"] for other in others.values()) + 5
+        best_other = max(other["best"] for other in others.values())
+        assert sum(each > best_other + 1 for each in s_f1.values()) == 4
+        assert sum(abs(each - best_other) < 0.5 for each in s_f1.values()) == 1
+        assert s_f1[best] > best_other + 5
         assert sum(other["mean"] > s_f1[worst] for other in others.values()) > len(others) / 2
         assert abs(stdev(s_f1.values()) - 6.0) < 1  # as row rank-pcfg of table 1 has it of others
         for name in ("zero", "states"):
