@@ -76,8 +76,7 @@ def tree_cells(row: dict[str, Any], whole: dict[str, Any] | None) -> list[str]:
 
 def bound_cells(rows: Iterable[dict[str, Any]]) -> list[list[str]]:
     """A line for each bound, from the first run: all runs on the same data have the same. None where none has trees."""
-    every: Iterable[dict[str, Any]] = (run["scores"] for row in rows for run in row["runs"] if run["scores"])
-    scores = next(iter(every), {})
+    scores: dict[str, Any] = next((run["scores"] for row in rows for run in row["runs"] if run["scores"]), {})
     if not any("bounds" in each for each in scores.values()):
         return []
 
