@@ -1,10 +1,14 @@
 """Memory that runs out where a test wants it."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import rankspace
+
+PACKAGE = str(Path(rankspace.__file__).parent)  # and no folder around it, whatever that is called
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has"
 
 
@@ -25,6 +29,6 @@ class NoMemoryInBackward(TorchDispatchMode):
 def _is_in_own_backward() -> bool:
     frame = sys._getframe()
     while frame := frame.f_back:  # type: ignore[assignment]
-        if frame.f_code.co_name == "backward" and "rankspace" in frame.f_code.co_filename:
+        if frame.f_code.co_name == "backward" and frame.f_code.co_filename.startswith(PACKAGE):
             return True
     return False
