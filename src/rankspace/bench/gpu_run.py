@@ -95,11 +95,19 @@ def later_epoch(
     for pause in pauses:
         if pause.num_steps > first:
             found[pause.kind] += pause.seconds
+    seconds = seconds_of_steps(ends, pauses)
     places = [place for place in range(first, len(num_words)) if has_graph[place]]
-    for place in places:
-        paused = sum(pause.seconds for pause in pauses if pause.num_steps == place)
-        found["steps"] += ends[place + 1] - ends[place] - paused
+    found["steps"] = sum(seconds[place] for place in places)
     return Later(sum(num_words[place] for place in places), found)
+
+
+def seconds_of_steps(ends: Sequence[float], pauses: Sequence[Pause]) -> list[float]:
+    """Of each step, from the end of the one before, without the pauses between them."""
+    found = [end - before for before, end in itertools.pairwise(ends)]
+    for pause in pauses:
+        if pause.num_steps < len(found):  # what follows on the last step is in none
+            found[pause.num_steps] -= pause.seconds
+    return found
 
 
 def split(
@@ -110,7 +118,6 @@ def split(
     found = dict.fromkeys(("steps", "recording", "evaluation", "checkpoints"), 0.0)
     for pause in pauses:
         found[pause.kind] += pause.seconds
-    for place, (before, end) in enumerate(itertools.pairwise(ends)):
-        within = sum(pause.seconds for pause in pauses if pause.num_steps == place)
-        found["steps" if has_graph[place] else "recording"] += end - before - within
+    for place, taken in enumerate(seconds_of_steps(ends, pauses)):
+        found["steps" if has_graph[place] else "recording"] += taken
     return found | {"rest": seconds - sum(found.values())}

@@ -112,15 +112,10 @@ def recalls(rows: Iterable[dict[str, Any]]) -> str:
         return ""
     labels = {label: each["num_gold"] for label, each in found[0][1]["by_label"].items()}
     columns = ("test", "S-F1", *(f"{label} ({num:,})" for label, num in labels.items()))
-    lines = [
-        [
-            name,
-            *map(
-                cells.number, (scores["s_f1"], *(scores["by_label"].get(label, {}).get("recall") for label in labels))
-            ),
-        ]
-        for name, scores in found
-    ]
+    lines = []
+    for name, scores in found:
+        recall = [scores["by_label"].get(label, {}).get("recall") for label in labels]
+        lines.append([name, *map(cells.number, (scores["s_f1"], *recall))])
     return f"{pages.filled(RECALL)}\n\n{pages.markdown_table(columns, lines)}\n"
 
 

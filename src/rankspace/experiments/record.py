@@ -2,8 +2,7 @@
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -99,7 +98,7 @@ def row_entry(table: Table, row: Row, data: str, found: Mapping[str, Any]) -> di
     }
 
 
-def _are_several(seeds: Sequence[int], of: AbstractSet[int]) -> bool:
+def _are_several(seeds: Sequence[int], of: Set[int]) -> bool:
     return len(seeds) > 1 and of >= set(seeds)
 
 
